@@ -41,9 +41,6 @@ async def client(
         yield client
 
 
-# --- made ---
-
-
 async def test_create_returns_a_completed_response(client: AsyncClient):
     response = await client.create(model="demo", input="Hi!", metadata={"a": "b"})
     assert (response.status, response.output_text) == ("completed", HELLO)
@@ -140,9 +137,6 @@ async def test_an_invalid_request_raises_before_anything_is_sent(fields: dict):
     )
 
 
-# --- kept ---
-
-
 async def test_a_stored_response_is_retrieved_and_deleted(client: AsyncClient):
     made = await client.create(model="demo", input="Hi!")
     assert await client.retrieve(made.id) == made
@@ -201,9 +195,6 @@ async def test_an_id_of_dots_is_rejected(client: AsyncClient, id: str):
         await client.conversations.delete_item("conv_1", id)
 
 
-# --- conversations ---
-
-
 async def test_a_conversation_is_created_changed_and_deleted(client: AsyncClient):
     conversations = client.conversations
     made = await conversations.create(items="one", metadata={"topic": "a"})
@@ -225,9 +216,6 @@ async def test_a_conversation_is_created_changed_and_deleted(client: AsyncClient
     with pytest.raises(UpstreamError) as caught:
         await conversations.retrieve(made.id)
     assert caught.value.payload.code == "conversation_not_found"
-
-
-# --- the rest ---
 
 
 async def test_a_conversation_is_compacted(client: AsyncClient):

@@ -22,8 +22,6 @@ from tests.scripted_upstream import (
 
 pytestmark = pytest.mark.anyio
 
-# --- late ---
-
 KEPT: dict[str, tuple[ScriptedAnswer, Callable[[AsyncClient], Awaitable[object]]]] = {
     "retrieve": (
         json_answer({"id": "resp_0", "output": []}),
@@ -67,9 +65,6 @@ async def test_a_post_is_not_retried_after_a_timeout(make_client: ClientFactory)
                 await ask
             assert (caught.value.payload.code, caught.value.retryable) == ("timeout", False)
         assert len(server.requests) == 3
-
-
-# --- refused ---
 
 
 async def test_a_429_or_5xx_is_retried(make_client: ClientFactory):

@@ -49,9 +49,6 @@ def reconnect_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
-# --- legal and illegal ---
-
-
 @pytest.mark.parametrize("pieces", [0, 1, 7, 1000])
 @pytest.mark.parametrize("strict", [False, True])
 async def test_the_chunking_of_the_bytes_does_not_matter(
@@ -114,9 +111,6 @@ async def test_a_json_response_becomes_a_stream_of_one_event(make_client: Client
         assert event.type == "response.completed"
         with pytest.raises(RemoteProtocolError, match="not an event stream"):
             await make_client(server, strict=True).stream(**REQUEST).final()
-
-
-# --- cut ---
 
 
 @pytest.mark.parametrize("strict", [False, True])
@@ -230,8 +224,6 @@ async def test_reconnecting_uses_its_own_retries_only(make_client: ClientFactory
             await open_stream.final()
     assert len(server.requests) == 1 + 2
 
-
-# --- left early, and read slowly ---
 
 WORD = next(at for at, event in enumerate(LEGAL) if isinstance(event, OutputTextDelta))
 TALK = encode_sse(LEGAL[: WORD + 1], done=False)

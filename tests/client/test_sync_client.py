@@ -42,9 +42,6 @@ def client(request: pytest.FixtureRequest, server: str) -> Iterator[Client]:
         yield client
 
 
-# --- the surface ---
-
-
 def test_a_response_is_created_retrieved_and_deleted(client: Client):
     made = client.create(model="demo", input="Hi!")
     assert (made.status, made.output_text) == ("completed", HELLO)
@@ -114,9 +111,6 @@ def test_the_remaining_methods_work(client: Client):
         lane = session.lane("b")
         assert lane.stream(model="echo", input="three", store=False).final().output_text == "three"
     assert session.closed
-
-
-# --- loops and threads ---
 
 
 def test_it_works_inside_a_running_event_loop(server: str):
@@ -204,9 +198,6 @@ def test_it_works_after_a_fork_and_in_atexit_functions(server: str, program: str
     run = [sys.executable, "-c", begin + program]
     done = subprocess.run(run, capture_output=True, timeout=WAIT, check=False)
     assert (done.returncode, done.stderr) == (0, b"")
-
-
-# --- what goes wrong ---
 
 
 def test_exceptions_are_raised_in_the_callers_thread():

@@ -58,9 +58,6 @@ def gated(gate: GatedModel) -> Iterator[str]:
         yield f"{address}/v1/responses"
 
 
-# --- turns ------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("door", ["/v1", "/openai/v1"])
 async def test_a_turn_is_a_stream(server: str, door: str) -> None:
     async with (
@@ -198,9 +195,6 @@ async def test_strict_mode_raises_at_the_first_violation() -> None:
             await session.stream(model="m").final()
 
 
-# --- lanes ------------------------------------------------------------------------------------
-
-
 async def test_named_lanes_interleave(gated: str, gate: GatedModel) -> None:
     async with (
         Session(gated) as session,
@@ -275,8 +269,6 @@ async def test_a_terminal_event_after_an_error_does_not_end_the_next_turn() -> N
         assert status_and_code(broken.value) == (400, "broken")
         assert (await session.stream(model="m").final()).id == "resp_1"
 
-
-# --- strange messages -------------------------------------------------------------------------
 
 STRANGE = [b"\xff\x00", "no JSON", "[1, 2]", '{"type": ["x"]}', '{"type": "x", "stream_id": 7}', ""]
 

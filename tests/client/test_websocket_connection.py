@@ -42,9 +42,6 @@ async def open_error(url: str, seconds: float = 5) -> UpstreamError:
     return failed.value
 
 
-# --- what the server is shown -----------------------------------------------------------------
-
-
 async def test_the_callers_headers_are_sent(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -88,9 +85,6 @@ async def test_only_trusted_tls_certificates_are_accepted(
         monkeypatch.setenv("SSL_CERT_FILE", str(path))
         async with Session(url) as session:
             assert (await session.stream(model="m").final()).status == "completed"
-
-
-# --- refusals ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -187,9 +181,6 @@ async def test_a_redirect_to_another_server_names_its_target(location: str, plac
     )
 
 
-# --- what is no server ------------------------------------------------------------------------
-
-
 async def test_a_closed_port_is_an_error() -> None:
     async with serve_websocket(answer_turns) as url:
         pass
@@ -226,9 +217,6 @@ async def test_a_server_without_http_is_an_error(said: bytes) -> None:
 async def test_an_invalid_url_is_an_error(url: str) -> None:
     odd = await open_error(url)
     assert (odd.status, odd.payload.code) == (502, "upstream_unreachable")
-
-
-# --- the way ----------------------------------------------------------------------------------
 
 
 async def test_a_proxy_is_used_except_for_this_machine(

@@ -76,9 +76,6 @@ async def wait_until_stable(count: Callable[[], int]) -> int:
     return before
 
 
-# --- slow readers -----------------------------------------------------------------------------
-
-
 async def test_an_idle_reader_pauses_the_connection(
     session: Session, streaming_server: StreamingServer
 ) -> None:
@@ -138,9 +135,6 @@ async def test_messages_are_returned_in_limited_batches() -> None:
     assert sizes == [MAX_BATCH_MESSAGES + 2, 502 - MAX_BATCH_MESSAGES]  # two openings were missing
     texts = [e.delta for batch in batches for e in batch if isinstance(e, OutputTextDelta)]
     assert texts == ["x"] * 500
-
-
-# --- readers who leave ------------------------------------------------------------------------
 
 
 async def test_the_rest_of_an_abandoned_turn_is_dropped(
@@ -203,9 +197,6 @@ async def test_an_error_abandons_the_turn() -> None:
                 await source.next_batch()
         with pytest.raises(UpstreamError, match="did not end the previous turn"):
             await session.lane("").open_source({"model": "m"})
-
-
-# --- readers who are cancelled ----------------------------------------------------------------
 
 
 async def test_a_cancelled_read_loses_no_messages() -> None:
@@ -273,9 +264,6 @@ async def test_a_request_cancelled_while_sending_leaves_the_lane_usable() -> Non
         assert sending.cancelled()
         go_on.set()
         assert (await session.stream(model="b").final()).id == "resp_1"
-
-
-# --- the buffer itself ------------------------------------------------------------------------
 
 
 async def test_messages_before_a_failure_are_delivered() -> None:

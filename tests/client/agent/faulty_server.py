@@ -212,8 +212,6 @@ def outputs_in(body: dict) -> list[str]:
     return [item["output"] for item in given]
 
 
-# --- runs against it -----------------------------------------------------------------------------
-
 CHAT = AgentOptions(use_responses_api=False, smoothing_delay=0, retry_delay=1)
 HTTP = AgentOptions(use_responses_api=True, smoothing_delay=0, retry_delay=1)
 SOCKET = AgentOptions(

@@ -23,8 +23,6 @@ from antiphon.protocol.items import (
     user_message,
 )
 
-# --- the strategy ---
-
 
 def test_the_default_strategy_suits_a_large_window():
     assert ContextStrategy() == ContextStrategy(
@@ -65,9 +63,6 @@ def test_an_invalid_strategy_is_rejected(fields: dict, message: str):
     )
 
 
-# --- the window ---
-
-
 def test_the_budget_is_the_window_without_answer_and_reserve():
     assert ContextBudget(128_000).usage(29_427) == ContextUsage(
         used_tokens=29_427, max_tokens=117_708, percentage=25.0, remaining_tokens=88_281
@@ -98,9 +93,6 @@ def test_a_threshold_is_exceeded_when_it_is_reached():
         True,
         True,
     ]
-
-
-# --- a result that is too long ---
 
 
 def test_a_result_within_the_limit_is_not_truncated():
@@ -183,9 +175,6 @@ def test_most_of_the_limit_is_used():
     cut = truncate_result("t", "né " * 400_000, 128_000)
     assert cut is not None
     assert 127_900 <= token_estimate.estimate_text(cut.text) <= 128_000
-
-
-# --- rounds ---
 
 
 def turn(*ids: str) -> list[Item]:

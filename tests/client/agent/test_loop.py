@@ -357,9 +357,6 @@ async def test_a_prompt_can_contain_an_image():
     assert item["content"][1]["image_url"] == "https://example.com/a.png"
 
 
-# --- calls that are told in one way and end in another ---
-
-
 def item_events(index: int, item: dict) -> list[dict]:
     added = item | {"arguments": "", "status": "in_progress"}
     return [
@@ -403,8 +400,6 @@ async def test_every_call_of_the_final_response_is_executed(streamed, items, ids
     assert len(started) == len({item["id"] for item in [*items, *(e["item"] for e in streamed)]})
 
 
-# --- what only the end tells ---
-
 REFUSED = {
     "type": "message",
     "id": "msg_1",
@@ -436,9 +431,6 @@ async def test_the_refusal_of_a_failed_round_is_withdrawn():
     assert updates == [("Never.", True), (None, False), (None, True)]
 
 
-# --- servers that remember nothing ---
-
-
 async def test_a_stateless_server_without_streaming_gets_the_whole_context():
     with scripted_upstream(
         json_answer(response(output=[A])), json_answer(response(output=[REFUSED]))
@@ -454,9 +446,6 @@ async def test_a_response_without_an_id_is_not_continued():
         await run(provider)
     (_, full) = (request.json for request in provider.requests)
     assert ("previous_response_id" in full, len(full["input"])) == (False, 3)
-
-
-# --- requests ---
 
 
 async def test_every_form_of_forced_tool_choice_is_sent_once():
@@ -476,9 +465,6 @@ async def test_the_clients_timeout_applies_to_chat():
         async with AsyncClient(f"{provider.url}/v1", timeout=0.1) as client:
             with pytest.raises(UpstreamError, match=r"sent nothing for 0\.1 seconds"):
                 await run_agent("go", model="m", client=client, options=options)
-
-
-# --- conversations that the server keeps ---
 
 
 async def test_a_failed_save_is_not_repeated():

@@ -146,9 +146,6 @@ async def test_a_run_stops_at_max_tool_rounds(client, server, options):
     assert events[-1].type == "conversation_completed"
 
 
-# --- recovery -------------------------------------------------------------------------------------
-
-
 @STATEFUL_TRANSPORTS
 @pytest.mark.parametrize("at", [1, 2, 3])
 async def test_a_forgotten_response_resends_the_context(client, server, options, at):
@@ -250,9 +247,6 @@ async def test_use_responses_websocket_needs_use_responses_api():
         AgentOptions(use_responses_websocket=True)
 
 
-# --- conversations --------------------------------------------------------------------------------
-
-
 @ALL_TRANSPORTS
 async def test_a_conversation_is_continued_with_its_calls(client, server, options):
     conversation = Conversation()
@@ -285,9 +279,6 @@ async def test_a_stored_conversation_is_loaded_and_saved(client):
     result, _ = await run_to_end(client, "rounds=0", HTTP, conversation=id)
     assert result.final == "Done: nothing."
     assert len([item async for item in client.conversations.items(id)]) == 7
-
-
-# --- a server that really forgets -----------------------------------------------------------------
 
 
 @STATEFUL_TRANSPORTS
@@ -334,9 +325,6 @@ async def test_a_silent_websocket_is_replaced():
     ):
         result = await run_agent("hi", model="m", client=client, options=SOCKET)
     assert (result.final, len(met)) == ("hello", 2)
-
-
-# --- one conversation in several loops ---
 
 
 @pytest.mark.parametrize("served", [False, True])

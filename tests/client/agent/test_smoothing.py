@@ -203,9 +203,6 @@ def test_discard_waits_until_the_emission_has_stopped():
     assert run(scenario) == [(0, "one "), (15, "two "), (26, "stopped")]
 
 
-# --- when telling fails ---
-
-
 class EmitFailed(Exception):
     """Raised by a failing emit function."""
 
@@ -275,8 +272,6 @@ def test_a_cancelled_writer_leaves_no_task():
 
     assert run(scenario) == [(0, "one "), (100, "two three four")]
 
-
-# --- what is true of any text at any pace ---
 
 STEP = st.one_of(
     st.text(st.sampled_from("ab .!\n`é中👩\u200d🇫"), max_size=20),

@@ -37,9 +37,6 @@ def steps(strategy: ChunkStrategy, *deltas: str) -> list[list[str]]:
     return [*(chunker.feed(delta) for delta in deltas), chunker.flush()]
 
 
-# --- what is true of any text ---
-
-
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @settings(deadline=None)
 @given(TEXT, PLACES)
@@ -96,9 +93,6 @@ def test_a_hundred_thousand_single_characters_take_linear_time(strategy: ChunkSt
     assert "".join(chunks(strategy, *text)) == text
 
 
-# --- characters ---
-
-
 def test_characters_are_graphemes_and_the_last_is_buffered():
     assert steps("character", "Hello", ", wor", "ld👩", "\u200d👧!") == [
         ["H", "e", "l", "l"],
@@ -107,9 +101,6 @@ def test_characters_are_graphemes_and_the_last_is_buffered():
         ["👩\u200d👧"],
         ["!"],
     ]
-
-
-# --- words ---
 
 
 @pytest.mark.parametrize(
@@ -160,9 +151,6 @@ def test_a_long_word_is_split_between_graphemes():
     assert chunks("word", family * 10) == [family * 7, family * 3]
 
 
-# --- sentences ---
-
-
 @pytest.mark.parametrize(
     ("text", "sentences"),
     [
@@ -197,9 +185,6 @@ def test_a_long_sentence_is_split():
 def test_a_long_sentence_is_split_at_a_space():
     words = "word " * 100
     assert chunks("sentence", words) == ["word " * 81, "word " * 19]
-
-
-# --- one's own ---
 
 
 def by_comma(text: str) -> list[str]:
@@ -263,9 +248,6 @@ def test_an_unknown_strategy_is_rejected():
     assert str(refused.value) == (
         "Unknown chunking strategy 'paragraph'. Use 'character', 'word', 'sentence', or a function."
     )
-
-
-# --- what it costs to begin ---
 
 
 def test_simple_text_does_not_load_regex():

@@ -2,7 +2,6 @@
 
 import asyncio
 import threading
-import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextvars import ContextVar
 from itertools import count
@@ -56,9 +55,6 @@ class ProgressLog(list[str]):
 @tool
 def add(a: int, b: int = 1) -> int:
     return a + b
-
-
-# --- outcomes --------------------------------------------------------------------------------
 
 
 async def test_a_call_is_executed_and_every_step_reported():
@@ -202,9 +198,6 @@ def test_system_exit_and_keyboard_interrupt_are_raised(error: type[BaseException
         asyncio.run(execute_calls([call("quit")], made))
 
 
-# --- in parallel -----------------------------------------------------------------------------
-
-
 async def test_calls_run_in_parallel_and_outcomes_keep_the_order():
     events = [asyncio.Event() for _ in range(4)]
 
@@ -268,9 +261,6 @@ async def test_context_variables_reach_the_tool(in_thread: bool):
     outcome = await execute_one(tool(name="f")((lambda: variable.get()) if in_thread else later))
     variable.reset(token)
     assert outcome.output == "set"
-
-
-# --- progress --------------------------------------------------------------------------------
 
 
 async def in_loop(context: ToolContext) -> str:
@@ -396,9 +386,6 @@ async def test_an_exception_of_on_progress_is_raised():
     assert sorted(stopped) == ["a", "b"]
 
 
-# --- cancelled -------------------------------------------------------------------------------
-
-
 async def test_cancelling_the_round_cancels_the_tools_and_waits_for_them():
     started, ended = asyncio.Event(), list[str]()
 
@@ -451,13 +438,13 @@ async def test_a_queued_call_is_never_started_after_cancellation():
 
 
 async def test_a_function_in_a_thread_is_notified_and_abandoned():
-    started, noticed = threading.Event(), threading.Event()
+    started, abandoned, noticed = threading.Event(), threading.Event(), threading.Event()
 
     @tool
     def blocking(context: ToolContext) -> str:
         started.set()
-        if context.cancelled.wait(5):
-            context.progress("unheard")
+        if context.cancelled.wait(5) and abandoned.wait(5):
+            context.progress("ignored")
             noticed.set()
         return "dropped"
 
@@ -467,10 +454,9 @@ async def test_a_function_in_a_thread_is_notified_and_abandoned():
     )
     while not started.is_set():
         await asyncio.sleep(0.001)
-    before = time.monotonic()
     run.cancel()
     with pytest.raises(asyncio.CancelledError):
         await run
-    assert time.monotonic() - before < 4
+    abandoned.set()  # the function still runs here: nobody waits for it
     assert await asyncio.to_thread(noticed.wait, 5)
     assert steps == ["executing"]

@@ -44,9 +44,6 @@ def property_of(annotation: Any, **default: Any) -> tuple[Any, Any]:
     return schema["properties"]["a"], schema.get("$defs", {})
 
 
-# --- the schema ------------------------------------------------------------------------------
-
-
 def test_a_function_is_described_by_its_signature_and_docstring():
     assert weather.declaration == FunctionTool(
         name="weather",
@@ -259,9 +256,6 @@ def test_an_undefined_annotation_is_rejected():
 
     with pytest.raises(TypeError, match="cannot be evaluated: name 'Nowhere' is not defined"):
         tool(function)
-
-
-# --- arguments -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

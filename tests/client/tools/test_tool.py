@@ -49,9 +49,6 @@ def test_an_invalid_name_is_rejected(name: str):
         tool(function)
 
 
-# --- strict form -----------------------------------------------------------------------------
-
-
 def test_strict_mode_requires_all_and_makes_optional_ones_nullable():
     assert weather.definition(strict=True) == FunctionTool(
         name="weather",
@@ -107,9 +104,6 @@ def test_every_sample_class_can_be_strict(annotation: Any):
     made = tool(function).definition(strict=True)
     Draft202012Validator.check_schema(made.parameters or {})
     assert made.strict is True
-
-
-# --- calls -----------------------------------------------------------------------------------
 
 
 async def call_tool(made: Tool, arguments: str = "{}") -> tuple[object, list[object]]:

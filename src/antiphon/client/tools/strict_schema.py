@@ -58,29 +58,19 @@ class StrictSchema(msgspec.Struct, frozen=True):
     schema: Schema
     problems: list[StrictProblem]
 
-
-class StrictSchemaError(ValueError):
-    """The schema cannot be expressed in strict mode."""
-
-    def __init__(self, problems: list[StrictProblem]) -> None:
-        more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
-        super().__init__(f"{problems[0]}{more}")
-        self.problems = problems
+    @property
+    def summary(self) -> str:
+        """The first problem, and the number of the others."""
+        more = f" (and {len(self.problems) - 1} more)" if len(self.problems) > 1 else ""
+        return f"{self.problems[0]}{more}" if self.problems else ""
 
 
 def make_strict(schema: Mapping[str, object]) -> StrictSchema:
     """Return a strict copy of a schema, and the problems in it."""
-    walk = _StrictConverter(schema)
-    made = walk.convert_root()
-    return StrictSchema(made, list(dict.fromkeys(walk.problems)))
-
-
-def require_strict(schema: Mapping[str, object]) -> Schema:
-    """Return the schema made strict, or raise StrictError."""
-    result = make_strict(schema)
-    if result.problems:
-        raise StrictSchemaError(result.problems)
-    return result.schema
+    converter = _StrictConverter(schema)
+    converted = converter.convert_root()
+    # Without repetitions: a definition that is used twice has its problems twice.
+    return StrictSchema(converted, list(dict.fromkeys(converter.problems)))
 
 
 _ANNOTATION_KEYWORDS = ("title", "description")
@@ -468,9 +458,8 @@ def _find_tool(error: UpstreamError, tools: Sequence[FunctionTool]) -> FunctionT
 
 def _locate_problem(error: UpstreamError, tool: FunctionTool) -> str:
     """Return the place in the schema: strict mode's problem, or else what the server names."""
-    problems = make_strict(tool.parameters or {"type": "object"}).problems
-    if problems:
-        return f"; strict mode rejects {StrictSchemaError(problems)}"
+    if problem := make_strict(tool.parameters or {"type": "object"}).summary:
+        return f"; strict mode rejects {problem}"
     param = _PARAM.match(error.payload.param or "")
     context = _CONTEXT.search(error.payload.message)
     steps = _QUOTED.findall(context[1]) if context else []

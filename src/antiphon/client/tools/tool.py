@@ -26,7 +26,7 @@ from msgspec.structs import replace
 
 from antiphon.client.tools.arguments import ArgumentReader, ToolError
 from antiphon.client.tools.signature import ToolContext, ToolFunction, ToolSignature
-from antiphon.client.tools.strict_schema import NON_STRICT_ADVICE, StrictSchemaError, make_strict
+from antiphon.client.tools.strict_schema import NON_STRICT_ADVICE, make_strict
 from antiphon.protocol.errors import RequestError
 from antiphon.protocol.items import FunctionName
 from antiphon.protocol.json_schema import Schema
@@ -126,8 +126,7 @@ class Tool:
         converted = make_strict(self.parameters)
         if converted.problems:
             raise RequestError(
-                f"The tool '{self.name}' cannot use strict mode: "
-                f"{StrictSchemaError(converted.problems)}. "
+                f"The tool '{self.name}' cannot use strict mode: {converted.summary}. "
                 f"Change the annotation, or disable strict mode: {NON_STRICT_ADVICE}.",
                 param="tools",
                 code="invalid_tool_schema",
