@@ -31,20 +31,20 @@ REFUSAL = json_answer({"error": {"message": "Wrong key: sk-abcdefghijklm.", "cod
 
 
 def closed() -> str:
-    """Return an address where nobody listens."""
+    """Return an address without a server."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return f"127.0.0.1:{probe.getsockname()[1]}"
 
 
 def environment(**variables: str) -> dict[str, str]:
-    """Return an environment that knows no provider but those it is told of."""
+    """Return an environment without the variables of any other provider."""
     bare = {name: value for name, value in os.environ.items() if not VARIABLES.search(name)}
     return bare | {"COLUMNS": "200", "NO_COLOR": "1", "OLLAMA_HOST": closed()} | variables
 
 
 def models(*arguments: str, cwd: Path, **variables: str) -> tuple[int, str, str]:
-    """Run the command; return its exit code, what it says and what it complains about."""
+    """Run the command; return its exit code, its output and its errors."""
     done = subprocess.run(
         [sys.executable, "-m", "antiphon", "models", *arguments],
         cwd=cwd,
@@ -58,7 +58,7 @@ def models(*arguments: str, cwd: Path, **variables: str) -> tuple[int, str, str]
 
 
 def as_json(*arguments: str, cwd: Path, **variables: str) -> dict:
-    """Run the command for machines."""
+    """Run the command with --json."""
     code, output, complaint = models("--json", *arguments, cwd=cwd, **variables)
     assert (code, complaint) == (0, "")
     return json.loads(output)
@@ -70,7 +70,7 @@ def local(provider: ScriptedUpstream, adapter: str = "openai", more: str = "") -
 
 
 def ended(folder: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    """Run `antiphon serve` where it cannot; return how it ended."""
+    """Run `antiphon serve` with a wrong configuration; return the ended process."""
     return subprocess.run(
         [sys.executable, "-m", "antiphon", "serve", "--port", "0", *arguments],
         cwd=folder,

@@ -66,7 +66,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run(
     *arguments: str, cwd: Path | None = None, env: dict[str, str] | None = None
 ) -> tuple[int, str]:
-    """Run a command that should end by itself; return its exit code and all that it said."""
+    """Run a command to its end; return its exit code and its output."""
     done = subprocess.run(
         [sys.executable, "-m", "antiphon", *arguments],
         cwd=cwd,

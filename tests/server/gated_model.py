@@ -14,7 +14,7 @@ from tests.ws_client import Json, WsClient
 
 
 class GatedModel:
-    """A model that says what it was told, and ends when it is let."""
+    """A model that repeats its input, and ends when the test releases it."""
 
     def __init__(self) -> None:
         self.release = threading.Event()

@@ -48,7 +48,7 @@ async def endless() -> AsyncIterator[str]:
 
 @agent("counter")
 async def counter(turn: Turn) -> AsyncIterator[object]:
-    """Counts to a number, and stops there as the input says: well, broken or cut."""
+    """Count to a number, then end as the input requests: completed, failed or truncated."""
     number, _, end = turn.text.partition(" ")
     for word in range(int(number)):
         yield f"{word} "
@@ -124,7 +124,7 @@ def wait_until_ended(address: str, id: str, door: str = "/v1") -> dict[str, Any]
 
 
 def output_text(response: dict[str, Any]) -> str:
-    """Return the words of a response."""
+    """Return the text of a response."""
     return "".join(
         part["text"]
         for item in response["output"]

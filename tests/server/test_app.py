@@ -28,7 +28,7 @@ from tests.run_server import run_server
 
 @agent("my-agent")
 async def my_agent(turn: Turn) -> AsyncIterator[str]:
-    """Says what it was told."""
+    """Repeat the input."""
     yield turn.text
 
 
@@ -82,7 +82,7 @@ PLACES = {
 
 @pytest.fixture(scope="module", params=PLACES)
 def place(request: pytest.FixtureRequest) -> Iterator[str]:
-    """Give the address of the application, wherever it is."""
+    """Return the address of the application in each kind of outer application."""
     make, prefix = PLACES[request.param]
     with run_server(make()) as address:
         yield address + prefix

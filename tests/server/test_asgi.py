@@ -99,13 +99,13 @@ def test_a_compressed_body_is_rejected_clearly(server: str) -> None:
 
 @pytest.fixture(scope="module")
 def narrow() -> Iterator[str]:
-    """Give the address of a server that reads a hundred bytes."""
+    """Return the address of a server with a body limit of a hundred bytes."""
     with run_server(Settings(body_limit=100)) as address:
         yield address
 
 
 def pieces(size: int) -> Iterator[bytes]:
-    """Give a body piece by piece, so that nobody knows its length beforehand."""
+    """Yield a body in chunks, so that it has no Content-Length."""
     for start in range(0, size, 10):
         yield b" " * min(10, size - start)
 

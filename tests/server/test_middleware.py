@@ -63,7 +63,7 @@ def test_an_invalid_request_id_is_replaced(server: str, given: str) -> None:
 
 @pytest.fixture(scope="module")
 def locked() -> Iterator[str]:
-    """Give the address of a server that needs a key."""
+    """Return the address of a server with an API key."""
     with run_server(Settings(api_key=KEY)) as address:
         yield address
 

@@ -228,7 +228,7 @@ def test_a_stopping_server_finishes_running_work_and_exits(folder: Path) -> None
 
 
 def refused_somehow(http: httpx.Client) -> None:
-    """Ask a server that is about to stop: it says so, or does not listen any more."""
+    """Send a request to a stopping server: it is a 503, or the connection is refused."""
     try:
         answer = http.post("/v1/responses", json={"model": "demo", "input": "Hi!"})
     except httpx.TransportError:

@@ -17,7 +17,7 @@ NUMBERS = {
     for choice in fields(Settings)
     if type(choice.default) in (int, float)
 }
-"""Every setting that is a number, and what it is if nobody chooses."""
+"""Every numeric setting and its default."""
 
 NEVER_NONE = {
     "body_limit",
@@ -30,7 +30,7 @@ NEVER_NONE = {
     "idle_seconds",
     "answer_seconds",
 }
-"""The settings that leave nothing to serve, or no rest, if they are zero."""
+"""The settings that must not be zero."""
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ def printed(text: str) -> list[dict[str, str]]:
 
 
 def ask(address: str, door: str = "/v1", **body: object) -> httpx.Response:
-    """Ask `demo` for a completion, unless the body says otherwise."""
+    """Request a completion, by default of `demo`."""
     with http_client(address) as http:
         chat = {"model": "demo", "messages": printed("Hi!"), **body}
         return http.post(f"{door}/chat/completions", json=chat)
@@ -45,7 +45,7 @@ def hear(address: str, door: str = "/v1", **body: object) -> list[Json]:
 
 
 def text_of(chunks: list[Json]) -> str:
-    """Return the words of some chunks."""
+    """Return the text of some chunks."""
     deltas = [choice["delta"] for chunk in chunks for choice in chunk["choices"]]
     return "".join(delta.get("content") or "" for delta in deltas)
 
@@ -132,7 +132,7 @@ def test_nothing_is_stored_unless_the_client_asks_for_it(server: str) -> None:
 
 
 def test_a_key_is_answered_once(server: str) -> None:
-    """Also where the answer is streamed again, told anew from what was made."""
+    """Also when a finished response is streamed again."""
     body: Json = {"model": "demo", "messages": printed("Hi!"), "stream": True}
     with http_client(server) as http:
         first, again = (

@@ -52,7 +52,7 @@ async def reader(turn: Turn) -> AsyncIterator[str]:
 
 @pytest.fixture(scope="module")
 def server_url() -> Iterator[str]:
-    """Give the address of a server with this file's agents."""
+    """Return the address of a server with the agents of this module."""
     with run_server(Settings(agents=[patient, reader])) as address:
         yield address
 

@@ -24,7 +24,7 @@ RELEASE = threading.Event()
 
 @agent("witness")
 async def witness(turn: Turn) -> str:
-    """Says what has been said, by whom."""
+    """Return the roles and texts of all messages."""
     return " ".join(item.text if isinstance(item, Message) else item.type for item in turn.items)
 
 
@@ -53,7 +53,7 @@ def address(
 
 @pytest.fixture(params=["/v1", "/openai/v1"])
 def http(request: pytest.FixtureRequest, address: str) -> Iterator[httpx.Client]:
-    """Give a client at each door in turn; nothing is held until a test says so."""
+    """Return a client at each door; models do not wait unless the test requests it."""
     RELEASE.set()
     with http_client(address + request.param) as http:
         yield http
@@ -78,12 +78,12 @@ def items_of(http: httpx.Client, id: str) -> list[dict[str, Any]]:
 
 
 def texts(http: httpx.Client, id: str) -> list[str]:
-    """Return everything that was said in a conversation."""
+    """Return the texts of a conversation."""
     return [part["text"] for item in items_of(http, id) for part in item["content"]]
 
 
 def text_of(answer: httpx.Response) -> str:
-    """Return what a completed response says."""
+    """Return the text of a completed response."""
     response = answer.json()
     assert response["status"] == "completed", response
     (message,) = response["output"]

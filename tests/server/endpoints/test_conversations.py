@@ -55,7 +55,7 @@ def http(request: pytest.FixtureRequest, address: str) -> Iterator[httpx.Client]
 
 
 def make(http: httpx.Client, *texts: str, **body: object) -> str:
-    """Make a conversation in which the user said some texts; return its id."""
+    """Create a conversation with some user messages; return its id."""
     items = [{"role": "user", "content": text, "id": text} for text in texts]
     answer = http.post("/conversations", json={"items": items, **body})
     assert answer.status_code == 200, answer.text

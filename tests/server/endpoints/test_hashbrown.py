@@ -48,7 +48,7 @@ ANSWERED: Json = {"role": "assistant", "content": HELLO, "toolCalls": []}
 
 
 def text_of(frames: list[Json]) -> str:
-    """Return the words of some frames."""
+    """Return the text of some frames."""
     return "".join(str(frame["delta"]) for frame in of_type(frames, "output_text.delta"))
 
 

@@ -20,7 +20,7 @@ async def uncounted(turn: Turn) -> AsyncIterator[str]:
 
 
 def count(address: str, door: str = "/v1", **body: object) -> httpx.Response:
-    """Ask for a count; of `demo`, unless the body says otherwise."""
+    """Request a count, by default for `demo`."""
     with http_client(address) as http:
         return http.post(f"{door}/responses/input_tokens", json={"model": "demo", **body})
 

@@ -32,7 +32,7 @@ MISSING = (400, "previous_response_not_found", "previous_response_id")
 
 @pytest.fixture(params=["hot", "cold"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    """Serve with a memory of what was just said, or with none."""
+    """Serve with and without the cache of recent responses."""
     room = 64 * 1024 * 1024 if request.param == "hot" else 0
     with serve_agents(tmp_path, memory_bytes=room) as address:
         yield address
@@ -44,7 +44,7 @@ def read_mirror(response: dict[str, Any]) -> list[list[str]]:
 
 
 def said_to_model(response: dict[str, Any]) -> list[str]:
-    """Return a response as it is heard in the next turn."""
+    """Return a response as the next turn reads it."""
     return ["assistant", output_text(response)]
 
 

@@ -43,7 +43,7 @@ MORE = set(
     """completed_at presence_penalty frequency_penalty top_logprobs max_tool_calls service_tier
     safety_identifier prompt_cache_key""".split()
 )
-"""What the specification asks for beside them."""
+"""Further fields that the specification requires."""
 
 FULL = {
     "input": "Tell me a story about AI",
@@ -101,7 +101,7 @@ async def silent() -> None:
 
 @agent("moody")
 async def moody(turn: Turn) -> AsyncIterator[object]:
-    """Raises what it is told to, after as many words as it is told."""
+    """Yield a number of deltas, then raise the requested error."""
     error, _, deltas = turn.text.partition(" ")
     for word in deltas.split():
         yield word
@@ -127,7 +127,7 @@ async def noted() -> AsyncIterator[object]:
 
 @pytest.fixture(scope="module")
 def server_url() -> Iterator[str]:
-    """Give the address of a server with this file's agents."""
+    """Return the address of a server with the agents of this module."""
     with run_server(Settings(agents=[silent, moody, noted])) as address:
         yield address
 

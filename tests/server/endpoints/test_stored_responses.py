@@ -251,7 +251,7 @@ def numbered(count: int) -> list[dict[str, str]]:
 
 
 def texts(page: dict[str, Any]) -> list[str]:
-    """Return the words of a page of messages."""
+    """Return the texts of a page of messages."""
     return [item["content"][0]["text"] for item in page["data"]]
 
 

@@ -36,7 +36,7 @@ TWO_TURNS = "This conversation has 3 messages."
 
 @agent("moody")
 async def moody(turn: Turn) -> AsyncIterator[str]:
-    """Refuses to answer, in the way it is told."""
+    """Raise the requested error."""
     match turn.text:
         case "upstream":
             headers = {"retry-after": "7"}

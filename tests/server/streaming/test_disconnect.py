@@ -16,14 +16,14 @@ pytestmark = pytest.mark.anyio
 
 
 class FakeClient:
-    """A client that leaves when it is told to, or cannot be heard any more."""
+    """A client that disconnects, or whose `receive` fails."""
 
     def __init__(self) -> None:
         self.left = asyncio.Event()
         self.error: Exception | None = None
 
     async def receive(self) -> MutableMapping[str, Any]:
-        """Wait for the client to leave."""
+        """Wait for the disconnect."""
         await self.left.wait()
         if self.error:
             raise self.error

@@ -233,7 +233,7 @@ def test_all_events_are_sent_before_the_model_continues() -> None:
 
 @agent("quiet")
 async def quiet(turn: Turn) -> AsyncIterator[str]:
-    """Is silent for a while, and then does as it is told."""
+    """Wait for a while, then do what the input requests."""
     await asyncio.sleep(0.5)
     if turn.text == "fail":
         raise UpstreamError("Too late.", status=429, type="too_many_requests")

@@ -88,7 +88,7 @@ async def test_closing_wakes_a_waiting_writer() -> None:
 
 
 class TurnFixture:
-    """A run whose model says what it is given, heard through a voice."""
+    """A run with a scripted model, and its turn sink."""
 
     def __init__(self, lane: str = "") -> None:
         self.outgoing, self.reader = OutgoingQueue(10_000), FakeReader()

@@ -107,7 +107,7 @@ def local(provider: ScriptedUpstream) -> Settings:
 
 
 def texts(count: int, size: int = 10) -> bytes:
-    """Write a completion of many words, each of which can be told from the others."""
+    """Return a completion with many deltas that all differ."""
     chunks = (
         {"choices": [{"index": 0, "delta": {"content": f"{number:>{size}}"}}]}
         for number in range(count)

@@ -27,7 +27,7 @@ class FakeCycle:
 
 
 class FakeLoop:
-    """The loop, with a time that stands still until it is told."""
+    """The event loop, with a clock that the test sets."""
 
     def __init__(self) -> None:
         self.call_soon = asyncio.get_running_loop().call_soon

@@ -81,7 +81,7 @@ def brisk(loop: str) -> Iterator[RawServer]:
 
 
 class RecordingTransport:
-    """A transport that tells its writes apart, and the cycle that it serves."""
+    """A transport that records each write, and its request cycle."""
 
     def __init__(self) -> None:
         self.writes: list[bytes] = []
