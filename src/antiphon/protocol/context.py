@@ -151,6 +151,7 @@ def fit_to_window(items: Sequence[Item], window: int | None, truncation: Truncat
     if truncation == "auto":
         spans = _split_at_boundaries(items)
         kept: list[Item] = []
+        # Drop whole spans from the start until the rest fits; the last one always stays.
         while len(spans) > 1 and total > window:
             for item in spans.pop(0):
                 if isinstance(item, Message) and item.role in ("system", "developer"):

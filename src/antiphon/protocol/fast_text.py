@@ -109,5 +109,6 @@ class TextFastPath:
             raise LocalProtocolError("the text fast path was used after another event")
         number = emitter.next_number
         emitter.next_number = number + len(texts)
+        # In place: this is the list that the fold joins, not a copy of it.
         self._pieces += texts
         return number

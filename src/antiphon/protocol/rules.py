@@ -21,6 +21,7 @@ ITEM_START_STATUSES = frozenset(s for s, following in ITEM_STATUS_TRANSITIONS.it
 ITEM_FINAL_STATUSES = ITEM_STATUS_TRANSITIONS.keys() - ITEM_START_STATUSES
 
 RESPONSE_TRANSITIONS: dict[str, frozenset[str]] = {
+    # The empty name stands for the start of the stream.
     "": frozenset({"response.created"}),
     # A response may fail or be cancelled before any work began.
     "response.created": frozenset(

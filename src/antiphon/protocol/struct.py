@@ -241,6 +241,7 @@ def _union_decoder(members: Sequence[object]) -> DecodeFunction:
     decode_other = decoder_for(Union[others]) if others else None
 
     def decode_union(raw: object, path: str) -> object:
+        # Objects are resolved by their `type`, lists by their member, other values by msgspec.
         is_object, is_list = isinstance(raw, dict | ProtocolStruct), isinstance(raw, list)
         if decode_kind and is_object:
             return decode_kind(raw, path)

@@ -22,6 +22,7 @@ class SurrogateJoiner:
 
     def feed(self, text: str) -> str:
         """Return the text without a trailing half pair, which is held back."""
+        # The other half of a held surrogate may be the first character of this text.
         text, self.pending = self.pending + text, ""
         if text and "\ud800" <= text[-1] <= "\udbff":
             text, self.pending = text[:-1], text[-1]

@@ -126,6 +126,7 @@ class Synth:
 
     def feed_all(self, batch: Iterable[Part]) -> list[Event]:
         """Return the events that some parts cause."""
+        # One list for the whole batch: what arrived in one read leaves in one write.
         handlers, emitter = self._item_handlers, self._emitter
         emitter.text_fast_path = None
         for part in batch:

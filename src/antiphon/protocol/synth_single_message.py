@@ -74,6 +74,7 @@ class SingleMessageSynth(ItemSynth):
         open_text = self._message.open_text if self._message else None
         if open_text is None or open_text.kind is not OUTPUT_TEXT:
             return 0
+        # Summed, not joined: the text is not built while it is streamed.
         return sum(map(len, open_text.pieces))
 
     def _add_whole_message(self, message: Message, key: Key) -> None:

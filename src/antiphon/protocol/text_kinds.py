@@ -122,5 +122,6 @@ TEXT_DONE_EVENTS: dict[object, TextKind] = {kind.text_done_event: kind for kind 
 PART_ADDED_EVENTS: list[object] = [kind.part_added_event for kind in _ALL if kind.part_added_event]
 PART_DONE_EVENTS: list[object] = [kind.part_done_event for kind in _ALL if kind.part_done_event]
 
+# Annotations belong to output text only.
 TEXT_EVENTS = DELTA_EVENTS | TEXT_DONE_EVENTS | {OutputTextAnnotationAdded: OUTPUT_TEXT}
 """The kind of text that each event inside a text belongs to."""

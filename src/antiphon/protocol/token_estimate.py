@@ -15,6 +15,7 @@ from antiphon.protocol.tools import Tool
 TOKENS_PER_ITEM = 4
 # OpenAI's count for an image of 1024 × 1024 pixels at high detail; the real size is not known here.
 TOKENS_PER_IMAGE = 765
+# A round number: the length of the video is not known here either.
 TOKENS_PER_VIDEO = 5_000
 
 

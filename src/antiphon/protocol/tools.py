@@ -100,6 +100,7 @@ def callable_names(tools: list[Tool], choice: ToolChoice) -> set[str]:
 def may_call(tool: Tool, choice: ToolChoice) -> bool:
     """Return whether a tool may be called under a tool choice."""
     match choice:
+        # The mode of allowed_tools applies before its list.
         case "none" | AllowedTools(mode="none"):
             return False
         case FunctionToolChoice() | ExtensionToolChoice():
