@@ -20,14 +20,14 @@ HELLO = {"role": "user", "content": "Hello"}
 def summarize_bytes(
     asked: EncodedRequest, body: bytes, *, pieces: int = 0, stream: bool = True
 ) -> Summary:
-    """Return what we understand of an answer."""
+    """Return the summary of an answer's bytes."""
     said = decode_parts(asked, body, pieces=pieces, stream=stream)
     finish = next((part for part in said if isinstance(part, parts.Finish)), None)
     return summarize(synthesize(asked, said)[1], finish.raw if finish else "")
 
 
 def summarize(response: Response, stop: str | None) -> Summary:
-    """Return what a response means."""
+    """Return the summary of a response."""
     usage, details = response.usage, response.incomplete_details
     assert usage
     calls = [item for item in response.output if isinstance(item, FunctionCall)]
@@ -59,14 +59,14 @@ def items_without_ids(response: Response) -> list[object]:
 
 
 def join_text(said: Iterable[Part]) -> str:
-    """Return the words among parts."""
+    """Return the text of all text parts."""
     return "".join(part.text for part in said if isinstance(part, parts.Text))
 
 
 def summarize_sdk(
     chunks: Iterable[Any], status: str = "completed", reason: str | None = None
 ) -> Summary:
-    """Return what an official SDK's chunks say, or its whole answer as the only one.
+    """Return the summary of an official SDK's chunks, or of its whole answer as the only one.
 
     How a response ends is our word, not the SDK's.
     """

@@ -66,7 +66,7 @@ def user_message(text: str) -> Json:
 
 
 def post(address: str, **body: object) -> httpx.Response:
-    """Ask as the published client does; `demo`, unless the body says otherwise."""
+    """Send a request as the published client does; to `demo`, unless the body names a model."""
     least = {
         "operation": "generate",
         "model": "demo",
@@ -97,7 +97,7 @@ def post_frames(address: str, **body: object) -> Frames:
 
 
 def expected_request(request: Json) -> Json:
-    """Return what a scene asks for in Hashbrown's words, as far as it has any."""
+    """Return a scene's request in Hashbrown's fields, as far as there are any."""
     body: Json = {}
     if tools := request.get("tools"):
         names = ("name", "description", "parameters")
@@ -132,7 +132,7 @@ def call_frames(frames: Frames) -> Frames:
 
 
 def summarize_frames(frames: Frames, like: Summary) -> Json:
-    """Say what some frames mean; ids of calls only where the provider gave some."""
+    """Return the summary of frames, with ids of calls only where the provider sent some."""
     thought = of_type(frames, "reasoning.delta", "reasoning_summary_text.delta")
     calls = call_frames(frames)
     given = [id for id, *_ in like.calls]

@@ -40,7 +40,7 @@ SERVER_SCENES = [
     for name, scene in ALL_SCENES
     if scene in ("text_and_call", "thinking_and_call", "interleaved_calls", "length")
 ]
-"""The scenes that are played through the whole server. The decoders are tested with all of them."""
+"""The scenes that are sent through the whole server. The decoders are tested with all of them."""
 
 
 def configure_provider(name: str, url: str) -> Provider:
@@ -96,7 +96,7 @@ def whole_answer(scene: Scene, **options: Any) -> ScriptedAnswer:
 
 
 def summarize(response: dict[str, Any], like: Summary) -> Summary:
-    """Say what a response means; ids of calls are kept only where the provider gave some."""
+    """Return the summary of a response, with ids of calls only where the provider sent some."""
     items = response["output"]
     said = [part for item in items if item["type"] == "message" for part in item["content"]]
     thought = [item for item in items if item["type"] == "reasoning"]

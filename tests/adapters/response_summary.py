@@ -14,7 +14,7 @@ from tests.spec.schema_checks import check_event, check_response
 
 @dataclass(frozen=True)
 class ResponseSummary:
-    """What a model has said: each item as its type, its status and its words."""
+    """The output of a model: each item as its type, its status and its text."""
 
     items: list[tuple[object, ...]] = field(default_factory=list[tuple[object, ...]])
     status: str = "completed"
@@ -24,7 +24,7 @@ class ResponseSummary:
 
 @dataclass(frozen=True)
 class ErrorSummary:
-    """An answer that is an error; `after` is what it says about trying again."""
+    """An error response; `after` is its `Retry-After` header."""
 
     status: int
     type: str
@@ -82,7 +82,7 @@ def validate_response(response: dict[str, Any]) -> dict[str, Any]:
 
 
 def summarize_response(response: dict[str, Any]) -> ResponseSummary:
-    """Say what a response means."""
+    """Return the summary of a response."""
     details, error = response["incomplete_details"], response["error"]
     items = [describe_item(item) for item in response["output"]]
     return ResponseSummary(
@@ -91,7 +91,7 @@ def summarize_response(response: dict[str, Any]) -> ResponseSummary:
 
 
 def describe_item(item: dict[str, Any]) -> tuple[object, ...]:
-    """Say what an item means."""
+    """Return the summary of an item."""
     match item["type"]:
         case "message":
             return message_summary(

@@ -24,7 +24,7 @@ from antiphon.wire.openresponses import decode_request
 
 @dataclass(frozen=True)
 class EncodedRequest:
-    """A request on its way: what is sent, what will hear the answer, what was left out."""
+    """An encoded request, the decoder of its answer, and the warnings."""
 
     prompt: Prompt
     sent: Upstream
@@ -38,12 +38,12 @@ class EncodedRequest:
 
     @property
     def warnings(self) -> list[parts.Warn]:
-        """What was left out."""
+        """The warnings about dropped features."""
         return self.prompt.warnings
 
 
 def make_adapter(kind: type[Adapter], **options: object) -> Adapter:
-    """Make an adapter with a provider's options."""
+    """Create an adapter with a provider's options."""
     name = str(options.pop("name", kind.name))
     return kind(Provider(name=name, adapter=kind.name, **options))  # type: ignore[arg-type]
 
@@ -55,7 +55,7 @@ def encode_request(
     capabilities: Capabilities | None = None,
     **fields: object,
 ) -> EncodedRequest:
-    """Ask something of an adapter; `fields` are those of a Responses request."""
+    """Encode a request; `fields` are those of a Responses request."""
     fields = {"model": "x/y", "input": "Hello"} | fields
     request = decode_request(fields)
     prompt = Prompt(
@@ -67,24 +67,24 @@ def encode_request(
 def decode_parts(
     asked: EncodedRequest, body: bytes, *, pieces: int = 0, stream: bool = True
 ) -> list[Part]:
-    """Hear an answer, cut into pieces of a size; not streaming, hear it whole."""
+    """Decode an answer in chunks of `pieces` bytes, or, without `stream`, as a whole."""
     if not stream:
         return asked.decoder.feed_whole(body)
     size = pieces or max(1, len(body))
-    told: list[Part] = []
+    decoded: list[Part] = []
     for start in range(0, len(body), size):
-        told += asked.decoder.feed(body[start : start + size])
-    return told + asked.decoder.close()
+        decoded += asked.decoder.feed(body[start : start + size])
+    return decoded + asked.decoder.close()
 
 
 def synthesize(asked: EncodedRequest, decoded: Iterable[Part]) -> tuple[list[Event], Response]:
-    """Tell parts as events, which must obey every rule; return them and the final response."""
+    """Return the events for some parts, which must obey every rule, and the final response."""
     numbers = count()
     begun = Response.new(asked.prompt.request, id="resp_test", created_at=1)
     synth = Synth(begun, ids=lambda prefix: f"{prefix}_{next(numbers)}", clock=lambda: 2.0)
     events = list(synth.start())
     for part in decoded:
-        events += synth.feed(part)  # which refuses what comes after a failure
+        events += synth.feed(part)  # it rejects parts after a failure
     events += synth.end()
     assert find_violations(events) == []
     return events, synth.response
@@ -93,5 +93,5 @@ def synthesize(asked: EncodedRequest, decoded: Iterable[Part]) -> tuple[list[Eve
 def decode_response(
     asked: EncodedRequest, body: bytes, *, pieces: int = 0, stream: bool = True
 ) -> Response:
-    """Return the response that an upstream's bytes make."""
+    """Return the response for an upstream's bytes."""
     return synthesize(asked, decode_parts(asked, body, pieces=pieces, stream=stream))[1]

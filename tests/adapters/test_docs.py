@@ -243,7 +243,7 @@ def test_a_page_lists_every_unsupported_feature(name: str) -> None:
 
 
 def observed_support(name: str, feature: str) -> str:
-    """Ask for something that an adapter does not carry, and say what comes of it."""
+    """Request a feature that an adapter does not support; return what happens."""
     try:
         asking = encode_request(adapter(name), **PROBES[feature])
     except RequestError as error:

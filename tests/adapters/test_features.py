@@ -83,7 +83,7 @@ def test_a_format_of_json_without_a_schema_is_json_of_any_shape(name: str, schem
 
 
 FORCED = ("tool_choice", "toolChoice", "toolConfig': {'function", "allowed_tools", "required'}")
-"""How the dialects say what must be called."""
+"""How the dialects encode a required call."""
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -117,7 +117,7 @@ EMPTY_FILES = ["data:application/pdf;base64,", "data:,"]
 
 
 def find_error(name: str, *pieces: dict, role: str = "user") -> RequestError:
-    """Return how an adapter refuses what a message holds beside its words."""
+    """Return the error for a message with other content beside its text."""
     content = [{"type": "input_text", "text": "Look."}, *pieces]
     with pytest.raises(RequestError) as refused:
         encode_request(adapter(name), input=[{"role": role, "content": content}])

@@ -83,15 +83,15 @@ REQUEST_MISTAKES = [
     "mean to use v1/completions?",
     "The model `gpt-9` does not exist or you do not have access to it.",
 ]
-"""What the caller has to hear."""
+"""Errors that are the caller's mistake and are passed on."""
 
 
 def error_answer(words: str, status: int = 400) -> ScriptedAnswer:
-    """Refuse in some words."""
+    """Return an error response with a message."""
     error = {"message": words, "type": "invalid_request_error", "param": None, "code": None}
     return json_answer({"error": error}, status)
 
 
 def decode_error(adapter: Adapter, words: str, status: int = 400) -> UpstreamError:
-    """Return the error that a refusal in some words is."""
+    """Return the error for a response with a message."""
     return adapter.decode_error(status, {}, json.dumps({"error": {"message": words}}).encode())

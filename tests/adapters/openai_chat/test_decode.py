@@ -284,7 +284,7 @@ WEIGHED = {"token": "Hi", "logprob": -0.5, "bytes": [72, 105], "top_logprobs": [
 def decode_with_side_data(
     message: dict, choice: dict | None = None, **fields: object
 ) -> list[Response]:
-    """Return an answer with odd things beside its words, streamed and whole."""
+    """Return an answer with invalid side data, streamed and whole."""
     end = {"index": 0, "finish_reason": "stop", **(choice or {})}
     bodies = [{"choices": [end | {name: message}], **fields} for name in ("delta", "message")]
     return [decode_stream(frame(bodies[0]) + DONE), decode_whole(json.dumps(bodies[1]).encode())]

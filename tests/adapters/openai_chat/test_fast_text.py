@@ -62,7 +62,7 @@ STREAMS = st.lists(CHUNKS | CHUNKS | CHUNKS | NOISE, max_size=12)
 
 
 def decode_all(decoder: ChatDecoder, pieces: list[bytes]) -> list[Part]:
-    """Return what is heard of a stream: more words after words, without ado, if they can be."""
+    """Return the parts of a stream, by the fast path where it applies."""
     told: list[Part] = []
     for piece in pieces:
         words = decoder.text_fast_path if told and isinstance(told[-1], Text) else None

@@ -1,4 +1,4 @@
-"""What providers say, as bytes: one module per provider, each with the same scenes.
+"""The answers of providers as bytes: one module per provider, each with the same scenes.
 
 A module holds `ADAPTER`, its adapter class, and `SCENES`: for each scene's name the bytes that the
 provider streams, the bytes of the same answer in one piece, and what both mean. Every provider's
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Summary:
-    """What an answer means, whoever reads it."""
+    """The content of an answer, whatever program decodes it."""
 
     text: str = ""
     calls: list[tuple[str, str, dict]] = field(default_factory=list)
@@ -76,4 +76,4 @@ NAMES = [
     "length",  # the budget is exhausted in mid-text
     "cached",  # usage with cached and, if the provider counts them, reasoning tokens
 ]
-"""The scenes that every provider has, unless its dialect cannot; then its module says why."""
+"""The scenes of every provider. Where a dialect lacks one, its module says why."""

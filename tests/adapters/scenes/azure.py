@@ -1,4 +1,4 @@
-"""What Azure says: OpenAI's words, and the content filter's verdicts beside them."""
+"""Azure's answers: those of OpenAI, with the results of the content filter."""
 
 import json
 

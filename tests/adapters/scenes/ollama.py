@@ -1,4 +1,4 @@
-"""What Ollama says: lines of JSON.
+"""Ollama's answers: lines of JSON.
 
 There is no refusal in this dialect: a model that will not answer says so in its text. There are no
 cached and no reasoning tokens either; `cached` is an answer whose prompt was not read again at all,

@@ -1,4 +1,4 @@
-"""What OpenAI's Chat Completions say; the thinking is DeepSeek's, in the same dialect."""
+"""Answers of OpenAI's Chat Completions; the reasoning is that of DeepSeek, in the same dialect."""
 
 import json
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""What Writer says. It has no thinking, so there is no scene of any."""
+"""Writer's answers. The dialect has no reasoning, so that scene is missing."""
 
 import json
 
