@@ -98,6 +98,7 @@ def alias_status(
         if target not in agents and (provider is None or provider.status == "not ready"):
             unavailable.append(target)
     reason = f"not ready: {', '.join(unavailable)}" if unavailable else ""
+    # One available model is enough: the others are skipped.
     status: ProviderStatus = "not ready" if len(unavailable) == len(targets) else "ready"
     return AliasStatus(name=name, status=status, targets=targets, reason=reason)
 

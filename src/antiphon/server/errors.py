@@ -40,6 +40,7 @@ def report_error(error: Exception, dialect: Dialect, request_id: str) -> Reporte
         case UpstreamError():
             return ReportedError(error.payload, error.status, error.headers)
         case StoreError():
+            # Mostly a full disk or a locked database, which may be over in a second.
             logger.error("%s: the store failed", request_id, exc_info=error)
             return ReportedError(STORE_UNAVAILABLE, 503, {"retry-after": "1"})
         case _:

@@ -159,6 +159,7 @@ async def _list_models(
     if not 200 <= response.status < 300:
         message = str(adapter.decode_error(response.status, response.headers, response.body))
         message = message.removeprefix(f"{provider.name}: ").rstrip(".")
+        # The provider's own message does not know the name of our variable.
         if response.status in UNAUTHORIZED_STATUSES and provider.api_key_env:
             message += f"; check {provider.api_key_env}"
         return "not ready", f"{response.status} from {listing.url}: {message}", []

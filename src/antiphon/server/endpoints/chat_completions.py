@@ -30,6 +30,7 @@ class ChatCompletionsEndpoint(ResponseEndpoint):
         try:
             await super().respond(engine, exchange)
         except RequestError as error:
+            # The engine knows the parameters of a response only, which the client has never sent.
             if error.payload.param:
                 param = exchange.dialect.param_name(error.payload.param)
                 error.payload = replace(error.payload, param=param)

@@ -21,5 +21,6 @@ class CompactEndpoint(Endpoints):
         body = await read_json(scope, receive, self._settings.body_limit)
         request = parse_body(decode_compact, body)
         engine = await self._service.engine()
+        # Without a stream there is no write that would notice a disconnect.
         resource = await run_until_disconnect(self._service, compact(engine, request), receive)
         await send_json(send, self._dialect().encode_compaction(resource))

@@ -93,6 +93,7 @@ class FrameStream(EventStream):
         self.write_frame(frames.encode_frame({"type": type, **fields}))
 
     def _start_heartbeat(self, seconds: float) -> Callable[[], None]:
+        # The format has no comment that a client would ignore.
         del seconds
         return lambda: None
 

@@ -26,6 +26,7 @@ class HealthEndpoints(Endpoints):
     async def readyz(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer 200 if requests are accepted; 503 while draining or without a store."""
         del scope, receive
+        # Load balancers stop sending requests before the listening socket closes.
         if self._service.draining:
             raise server_stopping_error()
         await self._service.engine()

@@ -68,6 +68,7 @@ class HardenedWebSocketProtocol(WebSocketsSansIOProtocol):
         self.loop.call_later(self.drain_seconds, self._force_shutdown)
 
     def _force_shutdown(self) -> None:
+        # The application may have closed the connection within the drain time.
         if not self.disconnected:
             super().shutdown()
 
