@@ -120,10 +120,10 @@ def test_list_input_items(address: str) -> None:
     response = json.loads(run(BASIC, address))
     page = json.loads(run(INPUT_ITEMS, address, response["id"]))
     (id,) = [item["id"] for item in page["data"]]
-    asked = {"type": "input_text", "text": "What is the capital of France?"}
+    command = {"type": "input_text", "text": "What is the capital of France?"}
     assert page == {
         "object": "list",
-        "data": [{"type": "message", "id": id, "role": "user", "content": [asked]}],
+        "data": [{"type": "message", "id": id, "role": "user", "content": [command]}],
         "first_id": id,
         "last_id": id,
         "has_more": False,

@@ -71,13 +71,13 @@ def test_a_call_and_its_result_make_the_round_trip(server: str) -> None:
         "toolName": call["name"],
     }
     thread = frames[-1]["threadId"]
-    answer, shown = run_tasks(
+    answer, loaded = run_tasks(
         make_task(server, messages=[result], tools=[TOOL], threadId=thread),
         make_task(server, operation="load-thread", messages=[], threadId=thread),
     )
     check(answer)
     assert "sunny" in of_type(answer, "output_text.done")[0]["text"]
-    roles = [message["role"] for message in shown[-1]["thread"]]
+    roles = [message["role"] for message in loaded[-1]["thread"]]
     assert roles == ["user", "assistant", "tool", "assistant"]
 
 
@@ -102,8 +102,8 @@ def test_an_invalid_key_is_an_http_error() -> None:
 
 def test_hashbrown_encodes_the_same_bytes() -> None:
     frame: Json = {"type": "thread-load-failure", "error": "é 🎵 \n"}
-    (theirs,) = run_tasks({"call": "encodeFrame", "with": [frame]})
-    data = bytes(theirs[str(place)] for place in range(len(theirs)))
+    (hashbrown_result,) = run_tasks({"call": "encodeFrame", "with": [frame]})
+    data = bytes(hashbrown_result[str(place)] for place in range(len(hashbrown_result)))
     assert data == encode_frame(frame)
     assert Decoder().feed(data) == [frame]
 
@@ -126,8 +126,10 @@ def test_threads_are_merged_as_hashbrown_merges_them() -> None:
         for few in (2, 3, len(ALPHABET))
         for _ in range(300)
     ]
-    theirs = run_tasks(*[{"call": "mergeMessagesForThread", "with": pair} for pair in pairs])
-    assert [merge_messages(*pair) for pair in pairs] == theirs
+    hashbrown_result = run_tasks(
+        *[{"call": "mergeMessagesForThread", "with": pair} for pair in pairs]
+    )
+    assert [merge_messages(*pair) for pair in pairs] == hashbrown_result
     overlapping = [len(merge_messages(*pair)) < len(pair[0]) + len(pair[1]) for pair in pairs]
     assert 100 < sum(overlapping) < 800
 
@@ -143,8 +145,8 @@ def test_a_response_is_stored_as_by_hashbrown(calls: int) -> None:
     )
     delta = {"role": "assistant", "content": "Hi", "toolCalls": stored["toolCalls"]}
     chunk = {"choices": [{"index": 0, "delta": delta, "finishReason": None}]}
-    (theirs,) = run_tasks({"call": "updateAssistantMessage", "with": [None, chunk]})
-    assert stored == theirs
+    (hashbrown_result,) = run_tasks({"call": "updateAssistantMessage", "with": [None, chunk]})
+    assert stored == hashbrown_result
 
 
 def chat(address: str, *say: str, model: str = "demo", **more: Any) -> Json:
@@ -348,9 +350,9 @@ def test_a_page_returns_to_its_thread(server: str) -> None:
     thread = before["threadId"]
     assert [request.get("threadId") for request in before["requests"]] == [None, thread, thread]
     after = chat(server, "Hi again!", tools=["weather"], threadId=thread)
-    shown = before["messages"]
-    shown[1]["toolCalls"][0]["args"] = None  # core forgets them when it loads a thread
-    assert after["messages"][: len(shown)] == shown
+    loaded = before["messages"]
+    loaded[1]["toolCalls"][0]["args"] = None  # core forgets them when it loads a thread
+    assert after["messages"][: len(loaded)] == loaded
     assert after["ran"] == []
     load, go_on = after["requests"]
     assert (load["operation"], load["messages"]) == ("load-thread", [])

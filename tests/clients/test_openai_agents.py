@@ -82,16 +82,16 @@ async def test_an_agent_continues_a_conversation(model: OpenAIResponsesModel) ->
 async def test_an_agent_streams(model: OpenAIResponsesModel) -> None:
     agent = Agent(name="Reporter", model=model, tools=[get_weather])
     result = Runner.run_streamed(agent, "How is the weather in Oslo?")
-    said: list[str] = []
+    texts: list[str] = []
     steps: list[str] = []
     async for event in result.stream_events():
         if event.type == "run_item_stream_event":
             steps.append(event.name)
         elif event.type == "raw_response_event" and event.data.type == "response.output_text.delta":
-            said.append(event.data.delta)
+            texts.append(event.data.delta)
     assert steps == ["tool_called", "tool_output", "message_output_created"]
-    assert "".join(said) == result.final_output == "get_weather says: It snows in Oslo."
-    assert len(said) > 1
+    assert "".join(texts) == result.final_output == "get_weather says: It snows in Oslo."
+    assert len(texts) > 1
 
 
 async def test_an_agent_returns_a_typed_answer(model: OpenAIResponsesModel) -> None:

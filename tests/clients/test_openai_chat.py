@@ -165,13 +165,13 @@ def test_reasoning_is_in_reasoning_content(client: OpenAI) -> None:
     completion = client.chat.completions.create(
         model="demo", messages=ASKED, reasoning_effort="low"
     )
-    thought = (completion.choices[0].message.model_extra or {})["reasoning_content"]
-    assert thought.startswith("The user said 1 words.")
+    reasoning = (completion.choices[0].message.model_extra or {})["reasoning_content"]
+    assert reasoning.startswith("The user said 1 words.")
     with client.chat.completions.create(
         model="demo", messages=ASKED, reasoning_effort="low", stream=True
     ) as stream:
         deltas = [chunk.choices[0].delta.model_extra or {} for chunk in stream]
-    assert "".join(delta.get("reasoning_content", "") for delta in deltas) == thought
+    assert "".join(delta.get("reasoning_content", "") for delta in deltas) == reasoning
     said = completion.choices[0].message.to_dict()
     again: Messages = [*ASKED, said, *ASKED]  # pyright: ignore[reportAssignmentType]
     assert client.chat.completions.create(model="demo", messages=again).choices

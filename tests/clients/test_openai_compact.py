@@ -6,21 +6,23 @@ import pytest
 from openai import BadRequestError, OpenAI
 from openai.types.responses import ResponseCompactionItem, ResponseInputParam
 
-SAID: ResponseInputParam = [
+MESSAGES: ResponseInputParam = [
     {"role": "user", "content": "Our ship is called the Aurora."},
     {"role": "assistant", "content": "A fine name for a ship."},
 ]
 
 
 def test_a_compacted_conversation_continues(client: OpenAI) -> None:
-    made = client.responses.compact(model="demo", input=SAID, instructions="Be brief.")
-    assert made.object == "response.compaction"
-    message, sealed = made.output
+    compacted = client.responses.compact(model="demo", input=MESSAGES, instructions="Be brief.")
+    assert compacted.object == "response.compaction"
+    message, sealed = compacted.output
     assert message.type == "message"
     assert isinstance(sealed, ResponseCompactionItem)
-    assert made.usage.total_tokens == made.usage.input_tokens + made.usage.output_tokens
+    assert (
+        compacted.usage.total_tokens == compacted.usage.input_tokens + compacted.usage.output_tokens
+    )
     # openai-python has no model of a user's message in an output, and warns as it writes one.
-    output: Any = made.to_dict(warnings=False)["output"]
+    output: Any = compacted.to_dict(warnings=False)["output"]
     again: ResponseInputParam = [*output, {"role": "user", "content": "And now?"}]
     answer = client.responses.create(model="demo", input=again, store=False)
     assert answer.output_text.endswith("You said: And now? This conversation has 3 messages.")
@@ -28,8 +30,8 @@ def test_a_compacted_conversation_continues(client: OpenAI) -> None:
 
 def test_a_chain_can_be_compacted(client: OpenAI) -> None:
     first = client.responses.create(model="echo", input="Our ship is called the Aurora.")
-    made = client.responses.compact(model="demo", previous_response_id=first.id)
-    assert [item.type for item in made.output] == ["message", "compaction"]
+    compacted = client.responses.compact(model="demo", previous_response_id=first.id)
+    assert [item.type for item in compacted.output] == ["message", "compaction"]
 
 
 def test_an_unknown_chain_cannot_be_compacted(client: OpenAI) -> None:

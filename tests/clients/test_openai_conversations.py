@@ -26,14 +26,14 @@ def text_of(item: ConversationItem) -> str:
 
 
 def test_a_conversation_is_created_changed_and_deleted(client: OpenAI) -> None:
-    made = client.conversations.create(metadata={"topic": "weather"})
-    assert (made.object, made.metadata) == ("conversation", {"topic": "weather"})
-    assert client.conversations.retrieve(made.id) == made
-    changed = client.conversations.update(made.id, metadata={"topic": "love"})
-    assert changed == made.model_copy(update={"metadata": {"topic": "love"}})
-    gone = client.conversations.delete(made.id)
-    assert (gone.id, gone.object, gone.deleted) == (made.id, "conversation.deleted", True)
-    for id in (made.id, GONE, "nonsense"):
+    created = client.conversations.create(metadata={"topic": "weather"})
+    assert (created.object, created.metadata) == ("conversation", {"topic": "weather"})
+    assert client.conversations.retrieve(created.id) == created
+    changed = client.conversations.update(created.id, metadata={"topic": "love"})
+    assert changed == created.model_copy(update={"metadata": {"topic": "love"}})
+    gone = client.conversations.delete(created.id)
+    assert (gone.id, gone.object, gone.deleted) == (created.id, "conversation.deleted", True)
+    for id in (created.id, GONE, "nonsense"):
         with pytest.raises(NotFoundError) as caught:
             client.conversations.retrieve(id)
         assert (caught.value.code, caught.value.param) == (
@@ -99,8 +99,8 @@ def test_responses_join_their_conversation(client: OpenAI) -> None:
     ) as stream:
         second = stream.get_final_response()
     assert second.output_text.endswith("You said: Who am I? This conversation has 3 messages.")
-    said = [text_of(item) for item in client.conversations.items.list(id, order="asc")]
-    assert said == ["I am Alice.", first.output_text, "Who am I?", second.output_text]
+    texts = [text_of(item) for item in client.conversations.items.list(id, order="asc")]
+    assert texts == ["I am Alice.", first.output_text, "Who am I?", second.output_text]
 
 
 def test_tools_are_called_in_a_conversation(client: OpenAI) -> None:

@@ -67,13 +67,13 @@ def test_stream_accumulates_the_same_response(client: OpenAI) -> None:
 
 def test_a_conversation_may_be_sent_as_messages(client: OpenAI) -> None:
     first = client.responses.create(model="demo", input="My name is Alice.")
-    said: ResponseInputParam = [
+    texts: ResponseInputParam = [
         {"role": "developer", "content": "Be kind."},
         {"role": "user", "content": "My name is Alice."},
         *output_as_input(first),
         {"role": "user", "content": [{"type": "input_text", "text": "Who am I?"}]},
     ]
-    answer = client.responses.create(model="demo", input=said)
+    answer = client.responses.create(model="demo", input=texts)
     assert answer.output_text.endswith("You said: Who am I? This conversation has 4 messages.")
 
 
@@ -109,8 +109,8 @@ def completed_response(event: object) -> Response:
 def test_reasoning_can_be_sent_back(client: OpenAI) -> None:
     first = client.responses.create(model="demo", input="Hello!", reasoning={"effort": "high"})
     assert [item.type for item in first.output] == ["reasoning", "message"]
-    said: ResponseInputParam = [*output_as_input(first), {"role": "user", "content": "And now?"}]
-    assert client.responses.create(model="demo", input=said).status == "completed"
+    texts: ResponseInputParam = [*output_as_input(first), {"role": "user", "content": "And now?"}]
+    assert client.responses.create(model="demo", input=texts).status == "completed"
 
 
 def test_a_refusal_is_a_part_of_the_message(client: OpenAI) -> None:

@@ -46,39 +46,39 @@ def text_of(item: ResponseItem) -> str:
 
 
 def test_retrieve_returns_the_same_as_create(client: OpenAI) -> None:
-    made = client.responses.create(model="demo", input="Hello!", metadata={"trace": "1"})
-    assert client.responses.retrieve(made.id) == made
+    created = client.responses.create(model="demo", input="Hello!", metadata={"trace": "1"})
+    assert client.responses.retrieve(created.id) == created
     included = client.responses.retrieve(
-        made.id, include=["reasoning.encrypted_content", "message.output_text.logprobs"]
+        created.id, include=["reasoning.encrypted_content", "message.output_text.logprobs"]
     )
-    assert included == made
+    assert included == created
 
 
 def test_a_deleted_response_is_gone(client: OpenAI) -> None:
-    made = client.responses.create(model="demo", input="Hello!")
-    client.responses.delete(made.id)
+    created = client.responses.create(model="demo", input="Hello!")
+    client.responses.delete(created.id)
     with pytest.raises(NotFoundError) as caught:
-        client.responses.retrieve(made.id)
+        client.responses.retrieve(created.id)
     assert (caught.value.code, caught.value.param) == ("response_not_found", "response_id")
     for again in (client.responses.delete, client.responses.cancel):
         with pytest.raises(NotFoundError):
-            again(made.id)
+            again(created.id)
     with pytest.raises(NotFoundError):
-        client.responses.input_items.list(made.id)
+        client.responses.input_items.list(created.id)
 
 
 def test_input_items_are_paginated_in_both_orders(client: OpenAI) -> None:
-    made = client.responses.create(model="demo", input=SEVEN)
+    created = client.responses.create(model="demo", input=SEVEN)
     wanted = [f"Number {n}." for n in range(7)]
     down: list[ResponseItem] = []
     for limit in (1, 3, 7, 100):
-        up = list(client.responses.input_items.list(made.id, limit=limit, order="asc"))
+        up = list(client.responses.input_items.list(created.id, limit=limit, order="asc"))
         assert [text_of(item) for item in up] == wanted
-        down = list(client.responses.input_items.list(made.id, limit=limit, order="desc"))
+        down = list(client.responses.input_items.list(created.id, limit=limit, order="desc"))
         assert down == up[::-1]
         assert len({item.id for item in up}) == 7
-    assert list(client.responses.input_items.list(made.id)) == down
-    first = client.responses.input_items.list(made.id, limit=2)
+    assert list(client.responses.input_items.list(created.id)) == down
+    first = client.responses.input_items.list(created.id, limit=2)
     assert first.has_more
     assert first.get_next_page().data == down[2:4]
 
@@ -120,15 +120,15 @@ def test_a_deleted_response_cannot_be_continued(client: OpenAI) -> None:
 def test_a_background_response_is_polled_and_replayed(client: OpenAI) -> None:
     begun = client.responses.create(model="demo", input="Hello!", background=True)
     assert (begun.status, begun.background, begun.output) == ("queued", True, [])
-    whole = poll_until_ended(client, begun.id)
-    assert (whole.status, whole.output_text) == ("completed", HELLO)
+    events_seen = poll_until_ended(client, begun.id)
+    assert (events_seen.status, events_seen.output_text) == ("completed", HELLO)
     with client.responses.retrieve(begun.id, stream=True) as stream:
         events = list(stream)
     assert [event.type for event in events] == ANSWER
     assert [event.sequence_number for event in events] == list(range(len(events)))
     last = events[-1]
     assert last.type == "response.completed"
-    assert last.response == whole
+    assert last.response == events_seen
     for after in (0, 5, len(events) - 2, len(events) - 1):
         with client.responses.retrieve(begun.id, stream=True, starting_after=after) as stream:
             assert list(stream) == events[after + 1 :]
@@ -169,8 +169,8 @@ def test_cancel_stops_a_background_response(client: OpenAI) -> None:
     assert cancelled.status == "cancelled"
     assert client.responses.retrieve(begun.id) == cancelled == client.responses.cancel(begun.id)
     done = client.responses.create(model="demo", input="Hello!", background=True)
-    whole = poll_until_ended(client, done.id)
-    assert client.responses.cancel(done.id) == whole
+    events_seen = poll_until_ended(client, done.id)
+    assert client.responses.cancel(done.id) == events_seen
     foreground = client.responses.create(model="demo", input="Hello!")
     with pytest.raises(BadRequestError, match="Only background responses"):
         client.responses.cancel(foreground.id)
@@ -193,8 +193,8 @@ async def test_async_state(async_client: AsyncOpenAI) -> None:
     begun = await responses.create(model="demo", input=SEVEN, background=True)
     async with responses.stream(response_id=begun.id) as stream:
         final = await stream.get_final_response()
-    whole = await responses.retrieve(begun.id)
-    assert (whole.id, whole.output_text) == (final.id, final.output_text)
+    events_seen = await responses.retrieve(begun.id)
+    assert (events_seen.id, events_seen.output_text) == (final.id, final.output_text)
     async with await responses.retrieve(begun.id, stream=True, starting_after=2) as resumed:
         numbers = [event.sequence_number async for event in resumed]
     assert numbers[0] == 3

@@ -62,8 +62,8 @@ def test_turns_continue_without_being_stored(client: OpenAI) -> None:
         connection.response.create(
             model="demo", input="Who am I?", store=False, previous_response_id=first.id
         )
-        said = read_response(connection).output_text
-    assert said.endswith("You said: Who am I? This conversation has 3 messages.")
+        text = read_response(connection).output_text
+    assert text.endswith("You said: Who am I? This conversation has 3 messages.")
 
 
 def test_a_warm_up_request_can_be_continued(client: OpenAI) -> None:
@@ -97,8 +97,8 @@ def test_an_unknown_id_is_an_error_and_the_connection_continues(openai: OpenAI) 
         )
         (lost,) = read_turns(connection)
         assert lost.type == "error"
-        told = json.loads(lost.to_json())
-        assert (told["status"], told["error"]["type"], told["error"]["code"]) == (
+        error = json.loads(lost.to_json())
+        assert (error["status"], error["error"]["type"], error["error"]["code"]) == (
             400,
             "invalid_request_error",
             "previous_response_not_found",

@@ -58,22 +58,24 @@ class ConversationsContract:
         assert await store.add_items("conv_1", ITEMS[3:])
         assert await store.list_items("conv_1", ALL) == ItemPage(ITEMS, has_more=False)
         for item in ITEMS:
-            wanted = None if item.type == "item_reference" else item
-            assert await store.find_item(str(item.id)) == wanted
+            expected = None if item.type == "item_reference" else item
+            assert await store.find_item(str(item.id)) == expected
 
     async def test_pages_cover_a_conversation_without_gaps(self, store: Store) -> None:
         await store.save_conversation(CONVERSATION)
         items = [user_message(f"m{n}") for n in range(7)]
         await store.add_items("conv_1", items)
         orders: list[Order] = ["asc", "desc"]
-        for order, wanted in zip(orders, [items, items[::-1]], strict=True):
+        for order, expected in zip(orders, [items, items[::-1]], strict=True):
             after = None
             for n in range(0, 7, 3):
                 page = await store.list_items("conv_1", PageCursor(3, order, after=after))
-                assert page == ItemPage([*wanted[n : n + 3]], has_more=n < 6)
-                after = str(wanted[n : n + 3][-1].id)
-            page = await store.list_items("conv_1", PageCursor(2, order, before=str(wanted[5].id)))
-            assert page == ItemPage([*wanted[3:5]], has_more=True)
+                assert page == ItemPage([*expected[n : n + 3]], has_more=n < 6)
+                after = str(expected[n : n + 3][-1].id)
+            page = await store.list_items(
+                "conv_1", PageCursor(2, order, before=str(expected[5].id))
+            )
+            assert page == ItemPage([*expected[3:5]], has_more=True)
 
     async def test_an_item_is_found_only_in_its_conversation(self, store: Store) -> None:
         await store.save_conversation(CONVERSATION)

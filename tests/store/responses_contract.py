@@ -96,19 +96,19 @@ class ResponsesContract:
     async def test_a_terminal_status_never_changes(self, store: Store, first: str) -> None:
         response = new_response("resp_1")
         await store.begin(response, [])
-        kept = ended_response(response, assistant_message("out"), status=first)  # pyright: ignore[reportArgumentType]
-        assert await store.end(kept) == kept
+        stored = ended_response(response, assistant_message("out"), status=first)  # pyright: ignore[reportArgumentType]
+        assert await store.end(stored) == stored
         for status in ("completed", "failed", "incomplete", "cancelled"):
-            assert await store.end(ended_response(response, status=status)) == kept
-        assert await store.find("resp_1") == StoredResponse(kept)
+            assert await store.end(ended_response(response, status=status)) == stored
+        assert await store.find("resp_1") == StoredResponse(stored)
 
     async def test_of_concurrent_ends_one_succeeds(self, store: Store) -> None:
         response = new_response("resp_1")
         await store.begin(response, [])
         endings = [ended_response(response, assistant_message(f"out_{n}")) for n in range(50)]
-        kept = await asyncio.gather(*map(store.end, endings))
-        assert len({r.output[0].id for r in kept if r}) == 1
-        assert await store.find("resp_1") == StoredResponse(kept[0] or response)
+        stored = await asyncio.gather(*map(store.end, endings))
+        assert len({r.output[0].id for r in stored if r}) == 1
+        assert await store.find("resp_1") == StoredResponse(stored[0] or response)
 
     async def test_unfinished_responses_are_listed_oldest_first(self, store: Store) -> None:
         responses = [

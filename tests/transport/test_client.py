@@ -464,10 +464,11 @@ async def test_an_untrusted_certificate_is_rejected(client: HttpClient, tmp_path
 async def test_an_authority_in_ssl_cert_file_is_trusted(
     client: HttpClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = make_certificate(tmp_path, "127.0.0.1")
-    monkeypatch.setenv("SSL_CERT_FILE", str(made))
+    path_to_certificate = make_certificate(tmp_path, "127.0.0.1")
+    monkeypatch.setenv("SSL_CERT_FILE", str(path_to_certificate))
     async with scripted_server(
-        respond_with(ok_response(b"a"), chunked_response(b"b")), tls=server_context(made)
+        respond_with(ok_response(b"a"), chunked_response(b"b")),
+        tls=server_context(path_to_certificate),
     ) as server:
         assert (await fetch(client, server.url)).body == b"a"
         assert (await fetch(client, server.url)).body == b"b"
@@ -477,9 +478,11 @@ async def test_an_authority_in_ssl_cert_file_is_trusted(
 async def test_a_certificate_of_another_host_is_rejected(
     client: HttpClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = make_certificate(tmp_path, "elsewhere.example")
-    monkeypatch.setenv("SSL_CERT_FILE", str(made))
-    async with scripted_server(respond_with(ok_response(b"a")), tls=server_context(made)) as server:
+    path_to_certificate = make_certificate(tmp_path, "elsewhere.example")
+    monkeypatch.setenv("SSL_CERT_FILE", str(path_to_certificate))
+    async with scripted_server(
+        respond_with(ok_response(b"a")), tls=server_context(path_to_certificate)
+    ) as server:
         error = await fetch_error(client, server.url)
     assert "certificate is not valid for '127.0.0.1'" in str(error)
     assert not error.retryable
@@ -523,8 +526,8 @@ async def test_a_server_that_closes_during_the_tls_handshake_is_an_error(
 async def test_a_tls_stream_can_be_paused_and_released(
     client: HttpClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = make_certificate(tmp_path, "127.0.0.1")
-    monkeypatch.setenv("SSL_CERT_FILE", str(made))
+    path_to_certificate = make_certificate(tmp_path, "127.0.0.1")
+    monkeypatch.setenv("SSL_CERT_FILE", str(path_to_certificate))
     sent = 0
 
     async def script(peer: ScriptedConnection) -> None:
@@ -535,7 +538,7 @@ async def test_a_tls_stream_can_be_paused_and_released(
             await peer.send(b"x" * 100_000)
             sent += 100_000
 
-    async with scripted_server(script, tls=server_context(made)) as server:
+    async with scripted_server(script, tls=server_context(path_to_certificate)) as server:
         response = await client.open(HttpRequest(url=server.url))
         response.subscribe(lambda data: response.pause())
         assert not await response.wait()

@@ -149,8 +149,8 @@ def test_any_chunking_gives_the_same_response(
     data = chunked_response(*parts, lines=["content-encoding: gzip"] if packed else [])
     edges = sorted({0, len(data), *(cut for cut in cuts if cut < len(data))})
     pieces = [data[a:b] for a, b in pairwise(edges)]
-    status, _, whole, kept = parse_reads(pieces)
-    assert (status, whole, kept) == (200, body, True)
+    status, _, body_read, kept = parse_reads(pieces)
+    assert (status, body_read, kept) == (200, body, True)
 
 
 # Bodies that look like chunks, ends of chunks, and ends of bodies.
@@ -177,8 +177,8 @@ def test_chunks_in_any_reads_give_the_same_body(
 ) -> None:
     head = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
     cut = [piece for size, body in chunks for piece in (size % len(body), body, b"\r\n")]
-    status, _, whole, kept = parse_reads(reads([head, *cut, *end], joined))
-    assert (status, whole, kept) == (200, b"".join(body for _, body in chunks), True)
+    status, _, body_read, kept = parse_reads(reads([head, *cut, *end], joined))
+    assert (status, body_read, kept) == (200, b"".join(body for _, body in chunks), True)
 
 
 @given(st.lists(BODIES), JOINED)
@@ -190,9 +190,9 @@ def test_an_unchunked_body_may_look_like_chunks(bodies: list[bytes], joined: lis
         connection = HttpConnection(lambda connection: None)
         connection.connection_made(NullTransport())
         await receive(connection, chunks)  # one answer after another
-        _, whole = await receive(connection, reads([head, *bodies], joined))
+        _, body_read = await receive(connection, reads([head, *bodies], joined))
         connection.close()
-        return whole
+        return body_read
 
     assert asyncio.run(run()) == b"".join(bodies)
 

@@ -245,11 +245,12 @@ async def test_https_uses_a_tunnel(
     monkeypatch: pytest.MonkeyPatch,
     answer: bytes,
 ) -> None:
-    made = make_certificate(tmp_path, "upstream.test")
-    monkeypatch.setenv("SSL_CERT_FILE", str(made))
+    path_to_certificate = make_certificate(tmp_path, "upstream.test")
+    monkeypatch.setenv("SSL_CERT_FILE", str(path_to_certificate))
     async with (
         scripted_server(
-            respond_with(ok_response(b"a"), chunked_response(b"b")), tls=server_context(made)
+            respond_with(ok_response(b"a"), chunked_response(b"b")),
+            tls=server_context(path_to_certificate),
         ) as server,
         scripted_server(run_tunnel(server.port, answer)) as proxy,
     ):
@@ -274,10 +275,12 @@ async def test_https_uses_a_tunnel(
 async def test_a_certificate_is_checked_inside_the_tunnel(
     client: HttpClient, environment: Environment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = make_certificate(tmp_path, "127.0.0.1")
-    monkeypatch.setenv("SSL_CERT_FILE", str(made))
+    path_to_certificate = make_certificate(tmp_path, "127.0.0.1")
+    monkeypatch.setenv("SSL_CERT_FILE", str(path_to_certificate))
     async with (
-        scripted_server(respond_with(ok_response(b"a")), tls=server_context(made)) as server,
+        scripted_server(
+            respond_with(ok_response(b"a")), tls=server_context(path_to_certificate)
+        ) as server,
         scripted_server(run_tunnel(server.port)) as proxy,
     ):
         environment(HTTPS_PROXY=f"http://127.0.0.1:{proxy.port}")

@@ -7,7 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from antiphon.protocol.errors import UpstreamError
-from antiphon.transport.retry import RetryBudget, RetryPolicy, parse_retry_after, retry_delay
+from antiphon.transport.retry import (
+    MAX_DELAY_BEFORE_FALLBACK,
+    RetryBudget,
+    RetryPolicy,
+    call_with_retries,
+    parse_retry_after,
+    retry_delay,
+)
 
 NOW = 1_700_000_000.0
 PATIENCE = RetryPolicy(retries=3, first_delay=0.5, max_delay=2.0)
@@ -123,3 +130,25 @@ def test_a_budget_does_not_exceed_its_capacity() -> None:
     for _ in range(100):
         budget.deposit()
     assert [budget.try_withdraw() for _ in range(3)] == [True, True, False]
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(("allowed", "attempts"), [(True, 3), (False, 1)])
+async def test_a_call_is_retried_while_policy_and_caller_allow_it(
+    allowed: bool, attempts: int
+) -> None:
+    calls: list[int] = []
+
+    async def attempt() -> None:
+        calls.append(1)
+        raise make_error()
+
+    policy = RetryPolicy(retries=2, first_delay=0, max_delay=0)
+    with pytest.raises(UpstreamError):
+        await call_with_retries(attempt, policy, lambda error, delay: allowed)
+    assert len(calls) == attempts
+
+
+def test_delays_are_shorter_while_another_model_could_answer() -> None:
+    assert RetryPolicy(3, 0.5, 60).before_fallback == RetryPolicy(3, 0.5, MAX_DELAY_BEFORE_FALLBACK)
+    assert RetryPolicy(3, 0.5, 1).before_fallback == RetryPolicy(3, 0.5, 1)

@@ -373,7 +373,7 @@ def test_a_failure_without_an_error_is_a_server_error():
 @pytest.mark.parametrize("kind", [Dialect, OpenAIDialect])
 def test_encrypted_reasoning_is_sent_only_if_included(kind: type[Dialect]):
     events = synthesize(Reasoning("Hmm", encrypted_content="sealed"), Text("Hi"))
-    hidden, shown = kind(), kind(frozenset({INCLUDE_ENCRYPTED_REASONING}))
+    hidden, visible = kind(), kind(frozenset({INCLUDE_ENCRYPTED_REASONING}))
     assert "sealed" not in json.dumps(decode_events(hidden, events))
     assert b"sealed" not in hidden.encode_response(final_response(events))
     item = {
@@ -383,13 +383,15 @@ def test_encrypted_reasoning_is_sent_only_if_included(kind: type[Dialect]):
         "content": [{"type": "reasoning_text", "text": "Hmm"}],
     }
     assert decode_response(hidden, final_response(events))["output"][0] == item
-    assert decode_response(shown, final_response(events))["output"][0] == item | {
+    assert decode_response(visible, final_response(events))["output"][0] == item | {
         "encrypted_content": "sealed"
     }
-    told = [
-        frame["item"] for name, frame in decode_events(shown, events) if name.endswith("item.done")
+    encoded = [
+        frame["item"]
+        for name, frame in decode_events(visible, events)
+        if name.endswith("item.done")
     ]
-    assert told[0] == item | {"encrypted_content": "sealed"}
+    assert encoded[0] == item | {"encrypted_content": "sealed"}
 
 
 def test_an_error_body_has_each_doors_names():
@@ -402,7 +404,7 @@ def test_an_error_body_has_each_doors_names():
 
 
 @pytest.mark.parametrize(
-    ("ours", "theirs"),
+    ("our_events", "openai_events"),
     [
         ("invalid_request", "invalid_request_error"),
         ("not_found", "invalid_request_error"),
@@ -413,9 +415,9 @@ def test_an_error_body_has_each_doors_names():
         ("permission_denied", "permission_error"),
     ],
 )
-def test_every_error_type_has_openais_name(ours: str, theirs: str):
-    body = json.loads(OPENAI.encode_error(ErrorPayload(message="m", type=ours)))
-    assert body["error"] == {"message": "m", "type": theirs, "param": None, "code": None}
+def test_every_error_type_has_openais_name(our_events: str, openai_events: str):
+    body = json.loads(OPENAI.encode_error(ErrorPayload(message="m", type=our_events)))
+    assert body["error"] == {"message": "m", "type": openai_events, "param": None, "code": None}
 
 
 def test_an_unknown_model_is_404_or_400():
@@ -431,14 +433,14 @@ def test_an_unknown_model_is_404_or_400():
 def test_error_messages_have_no_slug_at_openais_door():
     error = ErrorPayload.invalid_param("tools[0]", "Cannot carry 'openai:mcp'.")
     assert json.loads(SPECIFICATION.encode_error(error))["error"]["message"] == error.message
-    told = json.loads(OPENAI.encode_error(error))
-    assert told["error"]["message"] == told["detail"] == "Cannot carry 'mcp'."
+    encoded = json.loads(OPENAI.encode_error(error))
+    assert encoded["error"]["message"] == encoded["detail"] == "Cannot carry 'mcp'."
 
 
 @pytest.mark.parametrize("words", ["openai: slow down.", "openai:mcpx", "'my_openai:mcp'"])
 def test_error_messages_keep_the_name_of_a_provider(words: str):
-    told = json.loads(OPENAI.encode_error(ErrorPayload(message=words, type="model_error")))
-    assert told["error"]["message"] == words
+    encoded = json.loads(OPENAI.encode_error(ErrorPayload(message=words, type="model_error")))
+    assert encoded["error"]["message"] == words
 
 
 ODD_REQUEST = {

@@ -27,8 +27,8 @@ def rejection(data: str | bytes, limit: int = 1000) -> tuple[str | None, str | N
 
 def test_a_request_is_decoded_with_lane_and_previous_response() -> None:
     sent = CREATE | {"stream_id": "a.B_c-9", "previous_response_id": "resp_1", "generate": False}
-    asked = decode_message(json.dumps(sent), 1000)
-    assert asked == ClientMessage(
+    decoded = decode_message(json.dumps(sent), 1000)
+    assert decoded == ClientMessage(
         "a.B_c-9",
         "resp_1",
         WebSocketCreate(
@@ -64,13 +64,13 @@ def test_implied_fields_are_ignored(implied: dict[str, object]) -> None:
 
 
 def test_both_dialects_are_decoded() -> None:
-    asked = decode_message(json.dumps(CREATE | {"tools": [{"type": "web_search"}]}), 1000).create
-    assert isinstance(asked, WebSocketCreate)
-    assert asked.tools[0].type == "openai:web_search"
+    decoded = decode_message(json.dumps(CREATE | {"tools": [{"type": "web_search"}]}), 1000).create
+    assert isinstance(decoded, WebSocketCreate)
+    assert decoded.tools[0].type == "openai:web_search"
 
 
 @pytest.mark.parametrize(
-    ("data", "told"),
+    ("data", "expected"),
     [
         (b"{}", ("unsupported_message", None, 400)),
         (b"", ("unsupported_message", None, 400)),
@@ -87,12 +87,12 @@ def test_both_dialects_are_decoded() -> None:
         ('"' + "ü" * 500 + '"', ("request_too_large", None, 413)),
     ],
 )
-def test_an_invalid_message_is_rejected(data: str | bytes, told: tuple[object, ...]) -> None:
-    assert rejection(data) == told
+def test_an_invalid_message_is_rejected(data: str | bytes, expected: tuple[object, ...]) -> None:
+    assert rejection(data) == expected
 
 
 @pytest.mark.parametrize(
-    ("fields", "told"),
+    ("fields", "expected"),
     [
         ({"background": True}, ("unsupported_parameter", "background", 400)),
         ({"temperature": 3}, ("invalid_value", "temperature", 400)),
@@ -107,9 +107,9 @@ def test_an_invalid_message_is_rejected(data: str | bytes, told: tuple[object, .
     ],
 )
 def test_an_invalid_request_is_rejected(
-    fields: dict[str, object], told: tuple[object, ...]
+    fields: dict[str, object], expected: tuple[object, ...]
 ) -> None:
-    assert rejection(json.dumps(CREATE | fields)) == told
+    assert rejection(json.dumps(CREATE | fields)) == expected
 
 
 def test_a_lane_may_have_a_name_of_256_characters() -> None:

@@ -59,12 +59,12 @@ def run_and_kill(folder: Path, name: str, after: float) -> dict[str, int]:
 
 
 async def test_acknowledged_events_survive_a_kill(tmp_path: Path) -> None:
-    kept: dict[str, int] = {}
+    acknowledged: dict[str, int] = {}
     for number in range(ROUNDS):
-        kept |= run_and_kill(tmp_path, f"r{number}", 0.05 + 0.05 * number)
+        acknowledged |= run_and_kill(tmp_path, f"r{number}", 0.05 + 0.05 * number)
         store = SqliteStore(tmp_path)
         unfinished = {stored.response.id: stored for _, stored in await store.list_unfinished()}
-        ours = {id: last for id, last in kept.items() if id.startswith(f"r{number}_")}
+        ours = {id: last for id, last in acknowledged.items() if id.startswith(f"r{number}_")}
         assert unfinished.keys() == ours.keys()
         for id, last in ours.items():
             stored = unfinished[id]
@@ -78,4 +78,4 @@ async def test_acknowledged_events_survive_a_kill(tmp_path: Path) -> None:
         connection = sqlite3.connect(store.database.path)
         assert connection.execute("PRAGMA integrity_check").fetchone()[0] == "ok"
         connection.close()
-    assert max(kept.values()) > 10
+    assert max(acknowledged.values()) > 10

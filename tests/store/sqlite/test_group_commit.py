@@ -128,25 +128,25 @@ async def test_acknowledged_events_survive_a_repeatedly_full_disk(
     store: SqliteStore,
 ) -> None:
     disk, body = LimitedDisk(store), b"x" * 2000
-    kept = {f"r{n}": -1 for n in range(5)}
-    for id in kept:
+    last_numbers = {f"r{n}": -1 for n in range(5)}
+    for id in last_numbers:
         await store.begin(new_response(id), [])
 
     async def stream(id: str) -> int:
         failures = 0
         for _ in range(30):
             try:
-                assert await store.append(id, 0, kept[id], [body])
-                kept[id] += 1
+                assert await store.append(id, 0, last_numbers[id], [body])
+                last_numbers[id] += 1
             except StoreError:
                 failures += 1
         return failures
 
     for room in (3, 1, 0, 7, 20):
         await disk.limit(room)
-        assert sum(await asyncio.gather(*map(stream, kept))) > 50
+        assert sum(await asyncio.gather(*map(stream, last_numbers))) > 50
         await disk.limit(None)
-        for id, last in kept.items():
+        for id, last in last_numbers.items():
             log = await store.read(id, -1)
             assert log == LoggedEvents([body] * (last + 1), ended=False)
     await check_integrity(store)

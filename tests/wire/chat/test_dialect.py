@@ -54,8 +54,8 @@ def decode_sse(events: list[Event], asked: ChatRequest = OFFERED) -> list[Json]:
 
 def deltas(*said: Part, asked: ChatRequest = OFFERED) -> list[Json]:
     """Return the delta of each chunk."""
-    told = chunks(*said, asked=asked)
-    return [choice["delta"] for chunk in told for choice in chunk["choices"]]
+    encoded = chunks(*said, asked=asked)
+    return [choice["delta"] for chunk in encoded for choice in chunk["choices"]]
 
 
 def encode_whole(response: Response, asked: ChatRequest = OFFERED) -> Json:
@@ -148,8 +148,8 @@ def test_an_agents_own_calls_are_not_sent():
     ]
     shown = [one["function"]["name"] for one in answer(*said)["tool_calls"]]
     assert shown == ["f", "unknown"]
-    told = deltas(*said[:2], parts.Text("Here."), asked=NOTHING)
-    assert told == [{"role": "assistant", "content": ""}, {"content": "Here."}, {}]
+    encoded = deltas(*said[:2], parts.Text("Here."), asked=NOTHING)
+    assert encoded == [{"role": "assistant", "content": ""}, {"content": "Here."}, {}]
 
 
 def test_custom_calls_are_sent_whole():
@@ -221,10 +221,10 @@ def test_citations_come_last_with_positions_in_the_joined_content():
 
 
 def test_logprobs_are_sent_with_their_text():
-    told = chunks(parts.Text("Hi", logprobs=[CHANCE]), parts.Text("!"))
+    encoded = chunks(parts.Text("Hi", logprobs=[CHANCE]), parts.Text("!"))
     counted = {"token": "Hi", "logprob": -0.5, "bytes": [72, 105], "top_logprobs": []}
     probable = {"content": [counted], "refusal": None}
-    assert [chunk["choices"][0]["logprobs"] for chunk in told] == [None, probable, None, None]
+    assert [chunk["choices"][0]["logprobs"] for chunk in encoded] == [None, probable, None, None]
     response = final_response(synthesize(parts.Text("Hi", logprobs=[CHANCE]), parts.Text("!")))
     assert encode_whole(response)["choices"][0]["logprobs"] == probable
 
@@ -238,8 +238,8 @@ def test_obfuscation_is_a_field_beside_choices():
 
 def test_events_without_a_chat_equivalent_are_left_out():
     searched = ExtensionItem(type="openai:web_search_call", extra={"action": {}})
-    told = deltas(parts.Extension("acme:tick", {}), parts.Whole(searched), parts.Text("Hi"))
-    assert told == [{"role": "assistant", "content": ""}, {"content": "Hi"}, {}]
+    encoded = deltas(parts.Extension("acme:tick", {}), parts.Whole(searched), parts.Text("Hi"))
+    assert encoded == [{"role": "assistant", "content": ""}, {"content": "Hi"}, {}]
 
 
 def finish(*said: Part) -> str:
@@ -270,11 +270,11 @@ def test_a_failed_stream_ends_with_an_error():
 
 def test_warnings_have_the_chats_parameter_names():
     warned = parts.Warn("unsupported_parameter", "Left out.", "text.verbosity")
-    told = [{"code": "unsupported_parameter", "message": "Left out.", "param": "verbosity"}]
+    encoded = [{"code": "unsupported_parameter", "message": "Left out.", "param": "verbosity"}]
     response = final_response(synthesize(warned, parts.Warn("usage_estimated", "Guessed.")))
     estimated = {"code": "usage_estimated", "message": "Guessed."}
-    assert encode_whole(response)["antiphon:warnings"] == [*told, estimated]
-    assert chunks(warned)[-1]["antiphon:warnings"] == told
+    assert encode_whole(response)["antiphon:warnings"] == [*encoded, estimated]
+    assert chunks(warned)[-1]["antiphon:warnings"] == encoded
 
 
 def test_a_completion_has_every_field():
@@ -331,13 +331,13 @@ def test_encoded_events_and_sse_have_the_same_chunks():
 @given(part_lists(), st.sampled_from([COUNTED, ChatRequest(Request(), include_usage=True)]))
 def test_openais_accumulator_builds_the_same_completion(said: list[Part], asked: ChatRequest):
     events = synthesize(*said)
-    told = decode_sse(events, asked)
+    encoded = decode_sse(events, asked)
     response = final_response(events)
     if response.status == "failed":
-        assert told[-1].keys() == {"error"}
+        assert encoded[-1].keys() == {"error"}
         return
     state = ChatCompletionStreamState()
-    for chunk in told:
+    for chunk in encoded:
         state.handle_chunk(ChatCompletionChunk.model_validate(chunk))
     heard = state.current_completion_snapshot.to_dict()
     expected = ChatCompletion.model_validate(encode_whole(response, asked)).to_dict()

@@ -127,7 +127,7 @@ def test_every_kind_of_content_is_converted():
 
 
 def test_tool_messages_become_calls_and_outputs():
-    said = chat(
+    given = chat(
         HI,
         {"role": "assistant", "content": None, "tool_calls": [CALL, CALL | {"id": "call_2"}]},
         {"role": "tool", "tool_call_id": "call_2", "content": "Sunny."},
@@ -137,14 +137,14 @@ def test_tool_messages_become_calls_and_outputs():
             "content": [{"type": "text", "text": "Rain"}, {"type": "text", "text": "."}],
         },
     )
-    assert said.request.input == [
+    assert given.request.input == [
         user_message("Hi!"),
         CALLED,
         FunctionCall(call_id="call_2", name="get_weather", arguments='{"city":"Rome"}'),
         FunctionCallOutput(call_id="call_2", output="Sunny."),
         FunctionCallOutput(call_id="call_1", output=[InputText(text="Rain"), InputText(text=".")]),
     ]
-    assert list(said.item_paths) == [
+    assert list(given.item_paths) == [
         "messages[0]",
         "messages[1].tool_calls[0]",
         "messages[1].tool_calls[1]",
@@ -348,7 +348,7 @@ CUSTOM = {"type": "custom", "custom": {"name": "c"}}
 
 
 @pytest.mark.parametrize(
-    ("said", "meant"),
+    ("given", "expected"),
     [
         ("none", "none"),
         ("auto", "auto"),
@@ -361,26 +361,26 @@ CUSTOM = {"type": "custom", "custom": {"name": "c"}}
         ),
     ],
 )
-def test_tool_choices_are_converted(said: object, meant: object):
-    assert decode_options(tools=[WEATHER], tool_choice=said).tool_choice == meant
+def test_tool_choices_are_converted(given: object, expected: object):
+    assert decode_options(tools=[WEATHER], tool_choice=given).tool_choice == expected
 
 
 def test_unused_fields_are_dropped_with_a_warning():
-    said = chat(
+    given = chat(
         HI | {"name": "Ann"},
         logit_bias={"1": 2},
         prediction=None,
         previous_response_id="resp_1",
         top_k=5,
     )
-    assert [warning.param for warning in said.warnings] == [
+    assert [warning.param for warning in given.warnings] == [
         "logit_bias",
         "previous_response_id",
         "messages[0].name",
     ]
-    assert {warning.code for warning in said.warnings} == {"unused_parameter"}
-    assert said.request.extra == {"top_k": 5}
-    assert said.request.previous_response_id is None
+    assert {warning.code for warning in given.warnings} == {"unused_parameter"}
+    assert given.request.extra == {"top_k": 5}
+    assert given.request.previous_response_id is None
     assert decode_options().extra is UNSET
 
 
@@ -388,13 +388,13 @@ def test_warnings_about_nested_fields_have_their_path():
     call = CALL | {"index": 0, "extra_content": {"signature": "s"}}
     thought = {"reasoning_details": [{"text": "Hm"}], "prefix": True, "annotations": []}
     custom = {"type": "custom", "custom": {"name": "sql", "dialect": "x"}}
-    said = chat(
+    given = chat(
         HI | {"cache_control": {"type": "ephemeral"}, "acme:trace": 1, "other": None},
         {"role": "assistant", "content": "He", "tool_calls": [call], **thought},
         tools=[WEATHER | {"cache_control": {}, "foo": 1}, custom, {"type": "acme:t", "size": 1}],
         stream_options={"include_usage": True, "foo": 1},
     )
-    assert [warning.param for warning in said.warnings] == [
+    assert [warning.param for warning in given.warnings] == [
         "messages[0].cache_control",
         "messages[1].tool_calls[0].extra_content",
         "messages[1].reasoning_details",
@@ -403,8 +403,8 @@ def test_warnings_about_nested_fields_have_their_path():
         "tools[0].foo",
         "tools[1].custom.dialect",
     ]
-    assert said.param_name("tools[0].foo") == "tools[0].function.foo"
-    assert said.param_name("tools[2].size") == "tools[2].size"
+    assert given.param_name("tools[0].foo") == "tools[0].function.foo"
+    assert given.param_name("tools[2].size") == "tools[2].size"
 
 
 BAD_MESSAGES: list[tuple[list[Any], str]] = [
@@ -498,7 +498,7 @@ def test_too_many_calls_are_rejected():
 
 
 @pytest.mark.parametrize(
-    ("ours", "theirs"),
+    ("our_param", "chat_param"),
     [
         ("input", "messages"),
         ("input[0].content[1]", "messages[0].content[1]"),
@@ -517,10 +517,10 @@ def test_too_many_calls_are_rejected():
         ("top_logprobs", "top_logprobs"),
     ],
 )
-def test_our_parameters_are_translated_to_the_chats(ours: str, theirs: str):
-    said = chat(
+def test_our_parameters_are_translated_to_the_chats(our_param: str, chat_param: str):
+    given = chat(
         HI,
         {"role": "assistant", "tool_calls": [CALL]},
         {"role": "tool", "tool_call_id": "call_1", "content": "Rain."},
     )
-    assert said.param_name(ours) == theirs
+    assert given.param_name(our_param) == chat_param

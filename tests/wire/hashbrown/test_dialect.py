@@ -175,8 +175,8 @@ def names(frames: list[Json]) -> list[str]:
 
 
 def test_the_frames_of_a_text() -> None:
-    heard = encode_parts([Text(""), Text("Hel"), Text("lo 🎵"), Text("")])
-    assert names(heard) == [
+    sent = encode_parts([Text(""), Text("Hel"), Text("lo 🎵"), Text("")])
+    assert names(sent) == [
         "created",
         "output_item.added",
         "content_part.added",
@@ -186,7 +186,7 @@ def test_the_frames_of_a_text() -> None:
         "output_item.done",
         "completed",
     ]
-    deltas = [frame for frame in heard if frame["type"] == "response.output_text.delta"]
+    deltas = [frame for frame in sent if frame["type"] == "response.output_text.delta"]
     assert [delta["delta"] for delta in deltas] == ["", "Hel", "lo 🎵", ""]
     assert {(d["itemId"], d["outputIndex"], d["contentIndex"]) for d in deltas} == {("msg_0", 0, 0)}
     assert [delta["sequenceNumber"] for delta in deltas] == [4, 5, 6, 7]
@@ -198,18 +198,18 @@ def test_any_stream_has_the_frames_of_its_events(parts: list[Part]) -> None:
     """Frames have the content of their events; only events without a frame are left out."""
     events = make_stream(*parts)
     plain = {event.sequence_number: event for event in events if type(event) in FRAMED_EVENTS}
-    heard = encode_parts(parts, offered=("f", "g", "tool"))
+    sent = encode_parts(parts, offered=("f", "g", "tool"))
     failed = isinstance(events[-1], ev.ResponseFailed)
-    for said in heard:
+    for said in sent:
         event = plain[said["sequenceNumber"]]
         if said["type"] in ("error", "response.failed"):
             assert event is events[-1]
         elif said["type"] not in ("response.created", "response.completed", "response.incomplete"):
             assert said == json.loads(HashbrownDialect().encode_event(event)[0][1])
-    ends = [frame["type"] for frame in heard if frame["type"] in ENDS]
-    assert ends == [heard[-1]["type"]]
-    assert (heard[-1]["type"] == "error") == failed
-    assert heard[0]["type"] in ("response.created", "error")
+    ends = [frame["type"] for frame in sent if frame["type"] in ENDS]
+    assert ends == [sent[-1]["type"]]
+    assert (sent[-1]["type"] == "error") == failed
+    assert sent[0]["type"] in ("response.created", "error")
 
 
 ENDS = {"response.completed", "response.incomplete", "response.failed", "error"}
@@ -234,9 +234,9 @@ def test_a_failure_before_the_first_content_is_a_single_error() -> None:
 
 
 def test_a_later_failure_ends_with_an_error() -> None:
-    heard = encode_parts([Text("a"), Failure(ErrorPayload(message="m", type="t"))])
-    assert names(heard)[-1] == "error"
-    assert not ENDS & set(names(heard)[:-1])
+    sent = encode_parts([Text("a"), Failure(ErrorPayload(message="m", type="t"))])
+    assert names(sent)[-1] == "error"
+    assert not ENDS & set(names(sent)[:-1])
 
 
 def test_the_endpoint_can_replace_the_error() -> None:
@@ -273,7 +273,7 @@ def test_a_filtered_response_has_a_content_filter_error() -> None:
 
 
 def test_reasoning_is_sent_without_its_encrypted_content() -> None:
-    heard = encode_parts(
+    sent = encode_parts(
         [Reasoning("hm"), Reasoning(summary="s", encrypted_content="sealed"), Text("a")]
     )
     assert {
@@ -281,20 +281,20 @@ def test_reasoning_is_sent_without_its_encrypted_content() -> None:
         "reasoning.done",
         "reasoning_summary_text.delta",
         "reasoning_summary_text.done",
-    } <= set(names(heard))
-    assert "sealed" not in json.dumps(heard)
-    assert not [name for name in names(heard) if "summary_part" in name]
+    } <= set(names(sent))
+    assert "sealed" not in json.dumps(sent)
+    assert not [name for name in names(sent) if "summary_part" in name]
 
 
 def test_an_extension_event_has_no_frame() -> None:
-    heard = encode_parts([Text("a"), Extension("acme:note", {"x": 1}), Text("b")])
-    assert "acme:note" not in names(heard)
+    sent = encode_parts([Text("a"), Extension("acme:note", {"x": 1}), Text("b")])
+    assert "acme:note" not in names(sent)
 
 
 def test_warnings_are_in_every_response() -> None:
     warning = ResponseWarning(code="unused_parameter", message="m", param="ui")
-    heard = encode_parts([Text("a")], warnings=[warning])
-    for said in (heard[0], heard[-1]):
+    sent = encode_parts([Text("a")], warnings=[warning])
+    for said in (sent[0], sent[-1]):
         assert said["response"]["antiphon:warnings"] == [to_json(warning)]
 
 
@@ -308,8 +308,8 @@ def agent_call(answer: bool = True) -> list[Part]:
 
 
 def test_a_client_call_is_sent_at_once() -> None:
-    heard = encode_parts([Text("a"), Call(0, "f", '{"x":', "call_1"), Call(0, arguments="1}")])
-    calls = [frame for frame in heard if frame.get("outputIndex") == 1]
+    sent = encode_parts([Text("a"), Call(0, "f", '{"x":', "call_1"), Call(0, arguments="1}")])
+    calls = [frame for frame in sent if frame.get("outputIndex") == 1]
     assert names(calls) == [
         "output_item.added",
         "function_call_arguments.delta",
@@ -322,13 +322,13 @@ def test_a_client_call_is_sent_at_once() -> None:
 
 
 def test_a_call_that_the_agent_answers_is_not_sent() -> None:
-    heard = encode_parts([Text("a"), *agent_call(), Text("b"), Call(0, "f", "{}", "call_1")])
-    assert {frame["outputIndex"] for frame in heard if "outputIndex" in frame} == {0, 3}
+    sent = encode_parts([Text("a"), *agent_call(), Text("b"), Call(0, "f", "{}", "call_1")])
+    assert {frame["outputIndex"] for frame in sent if "outputIndex" in frame} == {0, 3}
 
 
 def test_an_unanswered_call_of_the_agent_is_sent_last() -> None:
-    heard = encode_parts([Text("a"), *agent_call(answer=False), Text("b")])
-    *_, added, delta, done, closed, end = heard
+    sent = encode_parts([Text("a"), *agent_call(answer=False), Text("b")])
+    *_, added, delta, done, closed, end = sent
     assert names([added, delta, done, closed, end]) == [
         "output_item.added",
         "function_call_arguments.delta",

@@ -55,12 +55,12 @@ def model(text: str) -> Message:
 
 def test_every_field_is_converted() -> None:
     tool = {"name": "getWeather", "description": "Tells.", "parameters": SCHEMA}
-    made = decode_request(
+    decoded = decode_request(
         system="Be terse.", tools=[tool], toolChoice="required", responseFormat=SCHEMA
     )
     offered: list[Tool] = [FunctionTool(name="getWeather", description="Tells.", parameters=SCHEMA)]
     schema = JsonSchemaFormat(name="schema", schema=SCHEMA, strict=True)
-    assert made.request == Request(
+    assert decoded.request == Request(
         model="m",
         input=[user("hi")],
         instructions="Be terse.",
@@ -70,18 +70,18 @@ def test_every_field_is_converted() -> None:
         stream=True,
         store=False,
     )
-    assert made.client_functions == {"getWeather"}
-    assert list(made.warnings) == []
+    assert decoded.client_functions == {"getWeather"}
+    assert list(decoded.warnings) == []
 
 
 def test_a_minimal_request() -> None:
-    made = decode_hashbrown({"model": "m", "messages": [HI]}).continue_thread([])
-    assert made.request == Request(model="m", input=[user("hi")], stream=True, store=False)
+    decoded = decode_hashbrown({"model": "m", "messages": [HI]}).continue_thread([])
+    assert decoded.request == Request(model="m", input=[user("hi")], stream=True, store=False)
 
 
 def test_json_mode_asks_for_any_json_object() -> None:
-    made = decode_request(responseFormat=SCHEMA, responseFormatMode="json")
-    assert made.request.text.format == JsonObjectFormat()
+    decoded = decode_request(responseFormat=SCHEMA, responseFormatMode="json")
+    assert decoded.request.text.format == JsonObjectFormat()
     assert decode_request(
         responseFormat=SCHEMA, responseFormatMode="schema"
     ).request.text.format.type == ("json_schema")
@@ -93,12 +93,12 @@ def test_null_is_the_same_as_absent() -> None:
 
 
 def test_an_unknown_field_is_dropped_with_a_warning() -> None:
-    made = decode_request(ui=True, temperature=0.5, nothing=None)
-    assert [(warning.code, warning.param) for warning in made.warnings] == [
+    decoded = decode_request(ui=True, temperature=0.5, nothing=None)
+    assert [(warning.code, warning.param) for warning in decoded.warnings] == [
         ("unused_parameter", "ui"),
         ("unused_parameter", "temperature"),
     ]
-    assert made.request == decode_request().request
+    assert decoded.request == decode_request().request
 
 
 def test_a_call_and_its_output() -> None:
@@ -159,17 +159,17 @@ def test_error_messages_are_skipped() -> None:
 
 
 def test_a_repeated_call_id_is_made_unique() -> None:
-    made = items(HI, CALLED, GIVEN, CALLED, GIVEN | {"content": "again"})
-    calls = [item.call_id for item in made if isinstance(item, FunctionCall)]
-    outputs = [item.call_id for item in made if isinstance(item, FunctionCallOutput)]
+    decoded = items(HI, CALLED, GIVEN, CALLED, GIVEN | {"content": "again"})
+    calls = [item.call_id for item in decoded if isinstance(item, FunctionCall)]
+    outputs = [item.call_id for item in decoded if isinstance(item, FunctionCallOutput)]
     assert calls == outputs == ["call_1", "call_1_2"]
 
 
 def test_encrypted_reasoning_returns_to_its_position() -> None:
     thought = {"before_text": ["1"], "before_call": ["2", "3"]}
     call = CALL | {"metadata": {"antiphon": thought}}
-    made = items(HI, {"role": "assistant", "content": "So.", "toolCalls": [call]}, GIVEN)
-    assert made[1:5] == [
+    decoded = items(HI, {"role": "assistant", "content": "So.", "toolCalls": [call]}, GIVEN)
+    assert decoded[1:5] == [
         Reasoning(encrypted_content="1"),
         model("So."),
         Reasoning(encrypted_content="2"),
@@ -179,32 +179,32 @@ def test_encrypted_reasoning_returns_to_its_position() -> None:
 
 def test_other_metadata_is_accepted_with_a_warning() -> None:
     call = CALL | {"metadata": {"google": {"thoughtSignature": "x"}}}
-    made = decode_request(messages=[HI, CALLED | {"toolCalls": [call]}, GIVEN])
-    assert [warning.param for warning in made.warnings] == ["messages[1].toolCalls[0].metadata"]
+    decoded = decode_request(messages=[HI, CALLED | {"toolCalls": [call]}, GIVEN])
+    assert [warning.param for warning in decoded.warnings] == ["messages[1].toolCalls[0].metadata"]
 
 
 def test_a_request_continues_its_thread() -> None:
-    made = decode_request([HI, CALLED], messages=[GIVEN])
-    assert made.request.input == items(HI, CALLED, GIVEN)
-    assert made.messages == [HI, CALLED, GIVEN]
-    assert list(made.item_paths) == ["threadId", "threadId.toolCalls[0]", "messages[0]"]
+    decoded = decode_request([HI, CALLED], messages=[GIVEN])
+    assert decoded.request.input == items(HI, CALLED, GIVEN)
+    assert decoded.messages == [HI, CALLED, GIVEN]
+    assert list(decoded.item_paths) == ["threadId", "threadId.toolCalls[0]", "messages[0]"]
 
 
 def test_overlapping_messages_are_included_once() -> None:
     bye: Json = {"role": "user", "content": "bye"}
-    made = decode_request([HI, CALLED, GIVEN], messages=[CALLED, GIVEN, bye])
-    assert made.messages == [HI, CALLED, GIVEN, bye]
-    assert made.item_paths[-1] == "messages[2]"
-    assert made.request.input == items(HI, CALLED, GIVEN, bye)
+    decoded = decode_request([HI, CALLED, GIVEN], messages=[CALLED, GIVEN, bye])
+    assert decoded.messages == [HI, CALLED, GIVEN, bye]
+    assert decoded.item_paths[-1] == "messages[2]"
+    assert decoded.request.input == items(HI, CALLED, GIVEN, bye)
 
 
 def test_our_metadata_does_not_affect_the_overlap() -> None:
     call = FunctionCall(call_id="call_1", name="f", arguments="{}")
-    kept = assistant_message([Reasoning(encrypted_content="1"), call])
+    stored = assistant_message([Reasoning(encrypted_content="1"), call])
     known = assistant_message([call])
-    made = decode_request([HI, kept], messages=[HI, known, GIVEN])
-    assert made.messages == [HI, kept, GIVEN]
-    assert Reasoning(encrypted_content="1") in made.request.input
+    decoded = decode_request([HI, stored], messages=[HI, known, GIVEN])
+    assert decoded.messages == [HI, stored, GIVEN]
+    assert Reasoning(encrypted_content="1") in decoded.request.input
 
 
 def test_a_thread_with_invalid_messages_is_rejected() -> None:
@@ -218,10 +218,10 @@ MESSAGES = st.lists(st.sampled_from([HI, CALLED, {"role": "assistant", "content"
 
 @given(MESSAGES, MESSAGES)
 def test_a_thread_and_new_messages_are_one_conversation(saved: list[Json], new: list[Json]) -> None:
-    made = decode_request(saved, messages=new)
-    whole = decode_request(messages=list(made.messages))
-    assert made.request == whole.request
-    assert len(made.item_paths) == len(made.request.input)
+    decoded = decode_request(saved, messages=new)
+    whole = decode_request(messages=list(decoded.messages))
+    assert decoded.request == whole.request
+    assert len(decoded.item_paths) == len(decoded.request.input)
 
 
 @pytest.mark.parametrize(
@@ -271,8 +271,8 @@ def test_a_body_that_is_not_an_object_is_rejected() -> None:
 
 
 def test_our_parameters_are_translated_to_hashbrowns() -> None:
-    made = decode_request(messages=[HI, CALLED, GIVEN])
-    assert [made.param_name(param) for param in PARAMS] == list(PARAMS.values())
+    decoded = decode_request(messages=[HI, CALLED, GIVEN])
+    assert [decoded.param_name(param) for param in PARAMS] == list(PARAMS.values())
 
 
 PARAMS = {
