@@ -131,12 +131,12 @@ def test_a_conversation_continues(client: OpenAI) -> None:
         {"role": "user", "content": [{"type": "text", "text": "My name is Alice."}]},
     ]
     first = client.chat.completions.create(model="demo", messages=messages)
-    said: Messages = [
+    conversation: Messages = [
         *messages,
         first.choices[0].message.to_dict(),  # pyright: ignore[reportAssignmentType]
         {"role": "user", "content": "Who am I?"},
     ]
-    second = client.chat.completions.create(model="demo", messages=said)
+    second = client.chat.completions.create(model="demo", messages=conversation)
     content = second.choices[0].message.content
     assert content
     assert content.endswith("You said: Who am I? This conversation has 4 messages.")
@@ -172,8 +172,8 @@ def test_reasoning_is_in_reasoning_content(client: OpenAI) -> None:
     ) as stream:
         deltas = [chunk.choices[0].delta.model_extra or {} for chunk in stream]
     assert "".join(delta.get("reasoning_content", "") for delta in deltas) == reasoning
-    said = completion.choices[0].message.to_dict()
-    again: Messages = [*ASKED, said, *ASKED]  # pyright: ignore[reportAssignmentType]
+    conversation = completion.choices[0].message.to_dict()
+    again: Messages = [*ASKED, conversation, *ASKED]  # pyright: ignore[reportAssignmentType]
     assert client.chat.completions.create(model="demo", messages=again).choices
 
 

@@ -176,9 +176,9 @@ class ResponsesContract:
     async def test_pages_cover_the_list_without_gaps(self, store: Store, order: Order) -> None:
         items = [user_message(f"m{n}") for n in range(7)]
         await store.begin(new_response("resp_1"), items)
-        wanted = items if order == "asc" else items[::-1]
+        expected_page = items if order == "asc" else items[::-1]
         for limit in range(1, 9):
-            pages = [wanted[n : n + limit] for n in range(0, 7, limit)]
+            pages = [expected_page[n : n + limit] for n in range(0, 7, limit)]
             after: str | None = None
             for number, page in enumerate(pages, 1):
                 cursor = PageCursor(limit, order, after=after)
@@ -193,13 +193,13 @@ class ResponsesContract:
     async def test_pages_cover_the_list_backwards(self, store: Store, order: Order) -> None:
         items = [user_message(f"m{n}") for n in range(7)]
         await store.begin(new_response("resp_1"), items)
-        wanted = items if order == "asc" else items[::-1]
+        expected_page = items if order == "asc" else items[::-1]
         for limit in range(1, 9):
             end = 6  # the last item is where we come from
             while end > 0:
-                cursor = PageCursor(limit, order, before=str(wanted[end].id))
+                cursor = PageCursor(limit, order, before=str(expected_page[end].id))
                 first = max(end - limit, 0)
-                expected = ItemPage([*wanted[first:end]], has_more=first > 0)
+                expected = ItemPage([*expected_page[first:end]], has_more=first > 0)
                 assert await store.list_input_items("resp_1", cursor) == expected
                 end = first
 
@@ -207,12 +207,12 @@ class ResponsesContract:
     async def test_a_page_can_be_between_two_items(self, store: Store, order: Order) -> None:
         items = [user_message(f"m{n}") for n in range(7)]
         await store.begin(new_response("resp_1"), items)
-        wanted = items if order == "asc" else items[::-1]
-        between = {"after": str(wanted[1].id), "before": str(wanted[5].id)}
+        expected_page = items if order == "asc" else items[::-1]
+        between = {"after": str(expected_page[1].id), "before": str(expected_page[5].id)}
         page = await store.list_input_items("resp_1", PageCursor(2, order, **between))
-        assert page == ItemPage([*wanted[2:4]], has_more=True)
+        assert page == ItemPage([*expected_page[2:4]], has_more=True)
         page = await store.list_input_items("resp_1", PageCursor(3, order, **between))
-        assert page == ItemPage([*wanted[2:5]], has_more=False)
+        assert page == ItemPage([*expected_page[2:5]], has_more=False)
         around = {"after": between["before"], "before": between["after"]}
         page = await store.list_input_items("resp_1", PageCursor(3, order, **around))
         assert page == ItemPage([], has_more=False)
@@ -250,8 +250,8 @@ class ResponsesContract:
         assert await store.find_item("resp_1_out") == assistant_message("resp_1_out")
         await store.begin(new_response("resp_2"), ITEMS)
         for item in ITEMS:
-            wanted = None if item.type == "item_reference" else item
-            assert await store.find_item(str(item.id)) == wanted
+            expected_page = None if item.type == "item_reference" else item
+            assert await store.find_item(str(item.id)) == expected_page
 
     async def test_an_item_id_may_repeat_in_another_response(self, store: Store) -> None:
         await add_ended_response(store, "a")

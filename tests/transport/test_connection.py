@@ -124,12 +124,12 @@ def parse_reads(pieces: list[bytes]) -> tuple[int, dict[str, str], bytes, bool]:
     """Return the result of some reads: status, headers, body, whether the connection was kept."""
 
     async def run() -> tuple[int, dict[str, str], bytes, bool]:
-        kept: list[HttpConnection] = []
-        connection = HttpConnection(kept.append)
+        idle_connections: list[HttpConnection] = []
+        connection = HttpConnection(idle_connections.append)
         connection.connection_made(NullTransport())
         response, body = await receive(connection, pieces)
         connection.close()
-        return response.status, response.headers, body, kept == [connection]
+        return response.status, response.headers, body, idle_connections == [connection]
 
     return asyncio.run(run())
 
@@ -149,8 +149,8 @@ def test_any_chunking_gives_the_same_response(
     data = chunked_response(*parts, lines=["content-encoding: gzip"] if packed else [])
     edges = sorted({0, len(data), *(cut for cut in cuts if cut < len(data))})
     pieces = [data[a:b] for a, b in pairwise(edges)]
-    status, _, body_read, kept = parse_reads(pieces)
-    assert (status, body_read, kept) == (200, body, True)
+    status, _, body_read, idle_connections = parse_reads(pieces)
+    assert (status, body_read, idle_connections) == (200, body, True)
 
 
 # Bodies that look like chunks, ends of chunks, and ends of bodies.
@@ -177,8 +177,12 @@ def test_chunks_in_any_reads_give_the_same_body(
 ) -> None:
     head = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
     cut = [piece for size, body in chunks for piece in (size % len(body), body, b"\r\n")]
-    status, _, body_read, kept = parse_reads(reads([head, *cut, *end], joined))
-    assert (status, body_read, kept) == (200, b"".join(body for _, body in chunks), True)
+    status, _, body_read, idle_connections = parse_reads(reads([head, *cut, *end], joined))
+    assert (status, body_read, idle_connections) == (
+        200,
+        b"".join(body for _, body in chunks),
+        True,
+    )
 
 
 @given(st.lists(BODIES), JOINED)

@@ -62,15 +62,15 @@ async def test_a_slow_body_is_not_a_timeout() -> None:
 
 @pytest.mark.parametrize("seconds", [0.0001, 0.0004, 0.0006, 0.0104])
 async def test_a_timer_under_a_millisecond_can_be_replaced(seconds: float) -> None:
-    kept: list[HttpConnection] = []
-    connection = HttpConnection(kept.append)
+    idle_connections: list[HttpConnection] = []
+    connection = HttpConnection(idle_connections.append)
     connection.connection_made(NullTransport())
     for _ in range(2):
         response = connection.send(b"", Timeouts(first_byte=seconds), "p")
         connection.data_received(ok_response(b"hello"))
         assert await response.read() == b"hello"
         response.release()
-    assert kept == [connection, connection]
+    assert idle_connections == [connection, connection]
     connection.close()
 
 

@@ -437,10 +437,10 @@ def test_error_messages_have_no_slug_at_openais_door():
     assert encoded["error"]["message"] == encoded["detail"] == "Cannot carry 'mcp'."
 
 
-@pytest.mark.parametrize("words", ["openai: slow down.", "openai:mcpx", "'my_openai:mcp'"])
-def test_error_messages_keep_the_name_of_a_provider(words: str):
-    encoded = json.loads(OPENAI.encode_error(ErrorPayload(message=words, type="model_error")))
-    assert encoded["error"]["message"] == words
+@pytest.mark.parametrize("plain_text", ["openai: slow down.", "openai:mcpx", "'my_openai:mcp'"])
+def test_error_messages_keep_the_name_of_a_provider(plain_text: str):
+    encoded = json.loads(OPENAI.encode_error(ErrorPayload(message=plain_text, type="model_error")))
+    assert encoded["error"]["message"] == plain_text
 
 
 ODD_REQUEST = {
@@ -476,13 +476,13 @@ PLAIN = st.text(st.characters(exclude_categories=["C", "Z"], exclude_characters=
 
 
 @EACH_DOOR
-@given(number=st.integers(0, 2**40), words=PLAIN | st.just(" 100% sure, %d times "))
-def test_the_text_template_encodes_any_delta(door: Dialect, number: int, words: str):
+@given(number=st.integers(0, 2**40), plain_text=PLAIN | st.just(" 100% sure, %d times "))
+def test_the_text_template_encodes_any_delta(door: Dialect, number: int, plain_text: str):
     place = {"item_id": "msg_100%d", "output_index": 1, "content_index": 2}
     form = door.text_fast_path(OutputTextDelta(sequence_number=0, delta="", **place))
-    event = OutputTextDelta(sequence_number=number, delta=words, **place)
+    event = OutputTextDelta(sequence_number=number, delta=plain_text, **place)
     assert form
-    assert form % (number, words.encode()) == door.encode_sse(event)
+    assert form % (number, plain_text.encode()) == door.encode_sse(event)
 
 
 @pytest.mark.parametrize("door", [ChatDialect(), HashbrownDialect()])

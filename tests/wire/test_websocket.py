@@ -139,10 +139,10 @@ def test_an_error_message_always_has_a_code() -> None:
 
 def test_an_error_message_has_the_doors_dialect() -> None:
     error = websocket_error(RequestError("No.", code="no").payload, 400, {})
-    said = {"message": "No.", "type": "invalid_request", "param": None, "code": "no"}
-    whole = {"type": "error", "status": 400, "error": said}
+    raw_text = {"message": "No.", "type": "invalid_request", "param": None, "code": "no"}
+    whole = {"type": "error", "status": 400, "error": raw_text}
     assert json.loads(Dialect().encode_websocket_error(error)) == whole
-    theirs = whole | {"error": said | {"type": "invalid_request_error"}}
+    theirs = whole | {"error": raw_text | {"type": "invalid_request_error"}}
     assert json.loads(OpenAIDialect().encode_websocket_error(error)) == theirs
 
 

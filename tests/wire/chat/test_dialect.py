@@ -38,34 +38,36 @@ MISHAP = ErrorPayload(message="It broke.", type="model_error", code="overloaded"
 CHANCE = LogProb(token="Hi", logprob=-0.5, bytes=[72, 105], top_logprobs=[])
 
 
-def chunks(*said: Part, asked: ChatRequest = OFFERED) -> list[Json]:
+def chunks(*stream_parts: Part, chat_request: ChatRequest = OFFERED) -> list[Json]:
     """Return the chunks of some parts."""
-    return decode_sse(synthesize(*said), asked)
+    return decode_sse(synthesize(*stream_parts), chat_request)
 
 
-def decode_sse(events: list[Event], asked: ChatRequest = OFFERED) -> list[Json]:
+def decode_sse(events: list[Event], chat_request: ChatRequest = OFFERED) -> list[Json]:
     """Return the chunks of an SSE stream."""
-    dialect = ChatDialect(asked)
+    dialect = ChatDialect(chat_request)
     frames = b"".join(map(dialect.encode_sse, events)).decode().split("\n\n")
     assert frames.pop() == ""
     assert all(frame.startswith("data: {") and "\n" not in frame for frame in frames)
     return [json.loads(frame.removeprefix("data: ")) for frame in frames]
 
 
-def deltas(*said: Part, asked: ChatRequest = OFFERED) -> list[Json]:
+def deltas(*stream_parts: Part, chat_request: ChatRequest = OFFERED) -> list[Json]:
     """Return the delta of each chunk."""
-    encoded = chunks(*said, asked=asked)
+    encoded = chunks(*stream_parts, chat_request=chat_request)
     return [choice["delta"] for chunk in encoded for choice in chunk["choices"]]
 
 
-def encode_whole(response: Response, asked: ChatRequest = OFFERED) -> Json:
+def encode_whole(response: Response, chat_request: ChatRequest = OFFERED) -> Json:
     """Return a response as a completion."""
-    return json.loads(ChatDialect(asked).encode_response(response))
+    return json.loads(ChatDialect(chat_request).encode_response(response))
 
 
-def answer(*said: Part, asked: ChatRequest = OFFERED) -> Json:
+def answer(*stream_parts: Part, chat_request: ChatRequest = OFFERED) -> Json:
     """Return the message of some parts."""
-    return encode_whole(final_response(synthesize(*said)), asked)["choices"][0]["message"]
+    return encode_whole(final_response(synthesize(*stream_parts)), chat_request)["choices"][0][
+        "message"
+    ]
 
 
 def call(index: int, id: str, name: str, arguments: str) -> Json:
@@ -92,8 +94,8 @@ def test_every_chunk_is_a_complete_object():
         "prompt_tokens_details": {"cached_tokens": 3},
         "completion_tokens_details": {"reasoning_tokens": 1},
     }
-    said = (parts.Text("Hi"), parts.Text(" there"), parts.Usage(5, 2, 3, 1))
-    assert chunks(*said, asked=COUNTED) == [
+    stream_parts = (parts.Text("Hi"), parts.Text(" there"), parts.Usage(5, 2, 3, 1))
+    assert chunks(*stream_parts, chat_request=COUNTED) == [
         same
         | {"choices": [first | {"delta": {"role": "assistant", "content": ""}}], "usage": None},
         same | {"choices": [first | {"delta": {"content": "Hi"}}], "usage": None},
@@ -106,7 +108,7 @@ def test_every_chunk_is_a_complete_object():
         },
         same | {"choices": [], "usage": tokens},
     ]
-    assert not any("usage" in chunk for chunk in chunks(*said))
+    assert not any("usage" in chunk for chunk in chunks(*stream_parts))
 
 
 def test_calls_are_indexed_from_zero_and_named_once():
@@ -131,14 +133,14 @@ def test_calls_are_indexed_from_zero_and_named_once():
 def test_an_agents_own_calls_are_not_sent():
     """A call without an output is sent, at the end."""
     own = FunctionCall(call_id="own", name="search", arguments="{}")
-    said = (
+    stream_parts = (
         parts.Whole(own),
         parts.Whole(FunctionCallOutput(call_id="own", output="Found.")),
         parts.Call("x", "unknown", '{"a":1}', "call_x", complete=True),
         parts.Call("f", "f", "{}", "call_f", complete=True),
         parts.Text("Here."),
     )
-    assert deltas(*said) == [
+    assert deltas(*stream_parts) == [
         ROLE,
         call(0, "call_f", "f", ""),
         more(0, "{}"),
@@ -146,9 +148,9 @@ def test_an_agents_own_calls_are_not_sent():
         call(1, "call_x", "unknown", '{"a":1}'),
         {},
     ]
-    shown = [one["function"]["name"] for one in answer(*said)["tool_calls"]]
+    shown = [one["function"]["name"] for one in answer(*stream_parts)["tool_calls"]]
     assert shown == ["f", "unknown"]
-    encoded = deltas(*said[:2], parts.Text("Here."), asked=NOTHING)
+    encoded = deltas(*stream_parts[:2], parts.Text("Here."), chat_request=NOTHING)
     assert encoded == [{"role": "assistant", "content": ""}, {"content": "Here."}, {}]
 
 
@@ -177,21 +179,21 @@ def test_reasoning_content_is_raw_or_else_the_summary():
 
 
 def test_messages_are_separated_by_a_blank_line_and_parts_are_not():
-    said = (
+    stream_parts = (
         parts.Text("One", key=0),
         parts.Text(", two", key=0, part=1),
         parts.Text("Three", key=1),
         parts.Text(".", key=1),
     )
     texts = ["", "One", ", two", "\n\nThree", "."]
-    assert [delta.get("content") for delta in deltas(*said)] == [*texts, None]
-    assert answer(*said)["content"] == "One, two\n\nThree."
+    assert [delta.get("content") for delta in deltas(*stream_parts)] == [*texts, None]
+    assert answer(*stream_parts)["content"] == "One, two\n\nThree."
 
 
 def test_the_content_of_a_refusal_is_null():
-    said = (parts.Refusal("I will"), parts.Refusal(" not."))
-    assert deltas(*said) == [ROLE, {"refusal": "I will"}, {"refusal": " not."}, {}]
-    assert answer(*said) == {
+    stream_parts = (parts.Refusal("I will"), parts.Refusal(" not."))
+    assert deltas(*stream_parts) == [ROLE, {"refusal": "I will"}, {"refusal": " not."}, {}]
+    assert answer(*stream_parts) == {
         "role": "assistant",
         "content": None,
         "refusal": "I will not.",
@@ -207,7 +209,7 @@ def test_a_response_without_text_has_empty_content():
 def test_citations_come_last_with_positions_in_the_joined_content():
     cited = UrlCitation(url="https://a.example", title="A", start_index=0, end_index=3)
     other = ExtensionAnnotation(type="openai:file_citation", extra={"file_id": "f"})
-    said = (
+    stream_parts = (
         parts.Text("One", key=0),
         parts.Text("Two", key=1),
         parts.Annotation(cited, key=1),
@@ -215,9 +217,9 @@ def test_citations_come_last_with_positions_in_the_joined_content():
     )
     place = {"start_index": 5, "end_index": 8, "title": "A", "url": "https://a.example"}
     notes = [{"type": "url_citation", "url_citation": place}]
-    assert deltas(*said)[-2:] == [{"annotations": notes}, {}]
-    assert answer(*said)["annotations"] == notes
-    assert answer(*said)["content"][5:8] == "Two"
+    assert deltas(*stream_parts)[-2:] == [{"annotations": notes}, {}]
+    assert answer(*stream_parts)["annotations"] == notes
+    assert answer(*stream_parts)["content"][5:8] == "Two"
 
 
 def test_logprobs_are_sent_with_their_text():
@@ -230,8 +232,13 @@ def test_logprobs_are_sent_with_their_text():
 
 
 def test_obfuscation_is_a_field_beside_choices():
-    said = (parts.Reasoning("Hm."), parts.Text("Hi"), parts.Text("!"), parts.Call(0, "f", "{}"))
-    events = synthesize(*said, obfuscate=lambda text: "x" * len(text))
+    stream_parts = (
+        parts.Reasoning("Hm."),
+        parts.Text("Hi"),
+        parts.Text("!"),
+        parts.Call(0, "f", "{}"),
+    )
+    events = synthesize(*stream_parts, obfuscate=lambda text: "x" * len(text))
     noise = [chunk.get("obfuscation") for chunk in decode_sse(events)]
     assert noise == [None, "xxx", "xx", "x", None, "xx", None]
 
@@ -242,9 +249,9 @@ def test_events_without_a_chat_equivalent_are_left_out():
     assert encoded == [{"role": "assistant", "content": ""}, {"content": "Hi"}, {}]
 
 
-def finish(*said: Part) -> str:
+def finish(*stream_parts: Part) -> str:
     """Return the finish reason, which chunks and completion must agree on."""
-    events = synthesize(*said)
+    events = synthesize(*stream_parts)
     reason = encode_whole(final_response(events))["choices"][0]["finish_reason"]
     assert decode_sse(events)[-1]["choices"][0]["finish_reason"] == reason
     return reason
@@ -262,8 +269,8 @@ def test_finish_reasons():
 
 
 def test_a_failed_stream_ends_with_an_error():
-    *said, last = chunks(parts.Text("Hi"), parts.Failure(MISHAP))
-    assert [chunk["choices"][0]["delta"].get("content") for chunk in said] == ["", "Hi"]
+    *stream_parts, last = chunks(parts.Text("Hi"), parts.Failure(MISHAP))
+    assert [chunk["choices"][0]["delta"].get("content") for chunk in stream_parts] == ["", "Hi"]
     error = {"message": "It broke.", "type": "server_error", "param": None, "code": "overloaded"}
     assert last == {"error": error}
 
@@ -329,9 +336,11 @@ def test_encoded_events_and_sse_have_the_same_chunks():
 
 @settings(deadline=None, max_examples=150)
 @given(part_lists(), st.sampled_from([COUNTED, ChatRequest(Request(), include_usage=True)]))
-def test_openais_accumulator_builds_the_same_completion(said: list[Part], asked: ChatRequest):
-    events = synthesize(*said)
-    encoded = decode_sse(events, asked)
+def test_openais_accumulator_builds_the_same_completion(
+    stream_parts: list[Part], chat_request: ChatRequest
+):
+    events = synthesize(*stream_parts)
+    encoded = decode_sse(events, chat_request)
     response = final_response(events)
     if response.status == "failed":
         assert encoded[-1].keys() == {"error"}
@@ -340,15 +349,15 @@ def test_openais_accumulator_builds_the_same_completion(said: list[Part], asked:
     for chunk in encoded:
         state.handle_chunk(ChatCompletionChunk.model_validate(chunk))
     heard = state.current_completion_snapshot.to_dict()
-    expected = ChatCompletion.model_validate(encode_whole(response, asked)).to_dict()
+    expected = ChatCompletion.model_validate(encode_whole(response, chat_request)).to_dict()
     assert comparable(heard, events) == comparable(expected, events)
 
 
 def comparable(completion: Any, events: list[Event]) -> Json:
     """Return the fields that both completions must agree on."""
     (choice,) = completion["choices"]
-    said = choice["message"]
-    made = [(one["id"], one["function"]) for one in said.get("tool_calls") or []]
+    stream_parts = choice["message"]
+    made = [(one["id"], one["function"]) for one in stream_parts.get("tool_calls") or []]
     calls = [(id, function["name"], function["arguments"]) for id, function in made]
     texts = {
         "content": is_in_order(events, OutputTextDelta),
@@ -356,12 +365,12 @@ def comparable(completion: Any, events: list[Event]) -> Json:
         "reasoning_content": is_in_order(events, ReasoningSummaryTextDelta, ReasoningDelta),
     }
     return {
-        **{name: said.get(name) for name, comparable in texts.items() if comparable},
+        **{name: stream_parts.get(name) for name, comparable in texts.items() if comparable},
         "id": completion["id"],
         "created": completion["created"],
         "model": completion["model"],
         "tool_calls": calls,
-        "annotations": said.get("annotations") or [],
+        "annotations": stream_parts.get("annotations") or [],
         "logprobs": (choice.get("logprobs") or {}).get("content"),
         "finish_reason": choice["finish_reason"],
         "usage": completion.get("usage"),

@@ -200,12 +200,16 @@ def test_any_stream_has_the_frames_of_its_events(parts: list[Part]) -> None:
     plain = {event.sequence_number: event for event in events if type(event) in FRAMED_EVENTS}
     sent = encode_parts(parts, offered=("f", "g", "tool"))
     failed = isinstance(events[-1], ev.ResponseFailed)
-    for said in sent:
-        event = plain[said["sequenceNumber"]]
-        if said["type"] in ("error", "response.failed"):
+    for received in sent:
+        event = plain[received["sequenceNumber"]]
+        if received["type"] in ("error", "response.failed"):
             assert event is events[-1]
-        elif said["type"] not in ("response.created", "response.completed", "response.incomplete"):
-            assert said == json.loads(HashbrownDialect().encode_event(event)[0][1])
+        elif received["type"] not in (
+            "response.created",
+            "response.completed",
+            "response.incomplete",
+        ):
+            assert received == json.loads(HashbrownDialect().encode_event(event)[0][1])
     ends = [frame["type"] for frame in sent if frame["type"] in ENDS]
     assert ends == [sent[-1]["type"]]
     assert (sent[-1]["type"] == "error") == failed
@@ -294,8 +298,8 @@ def test_an_extension_event_has_no_frame() -> None:
 def test_warnings_are_in_every_response() -> None:
     warning = ResponseWarning(code="unused_parameter", message="m", param="ui")
     sent = encode_parts([Text("a")], warnings=[warning])
-    for said in (sent[0], sent[-1]):
-        assert said["response"]["antiphon:warnings"] == [to_json(warning)]
+    for received in (sent[0], sent[-1]):
+        assert received["response"]["antiphon:warnings"] == [to_json(warning)]
 
 
 def agent_call(answer: bool = True) -> list[Part]:

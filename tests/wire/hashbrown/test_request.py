@@ -113,8 +113,8 @@ def test_a_call_and_its_output() -> None:
 
 
 def test_text_comes_before_the_calls_of_its_message() -> None:
-    said = CALLED | {"content": "Let me see."}
-    assert [item.type for item in items(HI, said, GIVEN)] == [
+    user_text = CALLED | {"content": "Let me see."}
+    assert [item.type for item in items(HI, user_text, GIVEN)] == [
         "message",
         "message",
         "function_call",
@@ -140,11 +140,11 @@ def test_a_tool_result_is_encoded_as_json(content: object, output: str) -> None:
 def test_content_that_is_not_text_is_encoded_as_json() -> None:
     call = CALL | {"function": {"name": "f", "arguments": {"a": 1}}}
     bare = CALL | {"id": "call_2", "function": {"name": "g"}}
-    said: list[Json] = [
+    user_text: list[Json] = [
         {"role": "user", "content": {"a": [1]}},
         {"role": "assistant", "content": ["x"], "toolCalls": [call, bare]},
     ]
-    assert items(*said) == [
+    assert items(*user_text) == [
         user('{"a":[1]}'),
         model('["x"]'),
         FunctionCall(call_id="call_1", name="f", arguments='{"a":1}'),
