@@ -154,10 +154,11 @@ def test_the_json_output_has_the_same_content(tmp_path: Path) -> None:
 
 
 def test_slow_credentials_time_out(tmp_path: Path) -> None:
-    (tmp_path / "config").write_text("[profile slow]\ncredential_process = sleep 50\n")
+    (tmp_path / "config").write_text("[profile slow]\ncredential_process = sleep 90\n")
     (tmp_path / "antiphon.toml").write_text(
         '[providers.aws]\nadapter = "bedrock"\nregion = "eu-west-1"\nprofile = "slow"\n'
     )
+    # The command has a timeout of 60 seconds here: it must not wait for the credentials.
     result = as_json(cwd=tmp_path, AWS_CONFIG_FILE=str(tmp_path / "config"))["providers"][0]
     assert result["status"] == "not ready"
     assert result["reason"] == "no credentials within 5 seconds"
