@@ -60,9 +60,7 @@ class Upstream(asyncio.Protocol):
             self._pieces.clear()
         elif self._over:
             said = read(b"".join(self._pieces)).choices or []
-            body = encode(
-                {"output": [choice.message and choice.message.content for choice in said]}
-            )
+            body = encode({"output": [choice.message and choice.message.content for choice in said]})
             self._client.write(WHOLE % (len(body), body))
         if self._over:
             FREE.append(self)
@@ -74,9 +72,7 @@ class Upstream(asyncio.Protocol):
         return [words for words in said if isinstance(words, str) and words]
 
     def _delta(self, words: str) -> bytes:
-        event = OutputTextDelta(
-            sequence_number=self._number, item_id=ID, output_index=0, content_index=0, delta=words
-        )
+        event = OutputTextDelta(sequence_number=self._number, item_id=ID, output_index=0, content_index=0, delta=words)
         self._number += 1
         data = b"event: response.output_text.delta\ndata: %b\n\n" % encode(event)
         return b"%x\r\n%b\r\n" % (len(data), data)

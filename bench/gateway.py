@@ -29,21 +29,8 @@ from itertools import product
 from pathlib import Path
 from statistics import median
 
-from bench.compare import (
-    ROOT,
-    compare,
-    extract,
-    import_path,
-)
-from bench.programs import (
-    MeasurementFailed,
-    Program,
-    baseline,
-    litellm,
-    nginx,
-    ogx,
-    run_process,
-)
+from bench.compare import ROOT, compare, extract, import_path
+from bench.programs import MeasurementFailed, Program, baseline, litellm, nginx, ogx, run_process
 from bench.serve import cpu_seconds, free_port
 from bench.table import show, unit
 
@@ -74,9 +61,7 @@ def encode_chunk(choices: list[dict[str, object]], **more: object) -> bytes:
         "system_fingerprint": "fp_0123456789",
         "choices": choices,
     }
-    return http_chunk(
-        b"data: " + json.dumps(value | more, separators=(",", ":")).encode() + b"\n\n"
-    )
+    return http_chunk(b"data: " + json.dumps(value | more, separators=(",", ":")).encode() + b"\n\n")
 
 
 def http_chunk(data: bytes) -> bytes:
@@ -98,11 +83,7 @@ WHOLE = json.dumps(
         "created": 1_790_000_000,
         "model": "small",
         "choices": [
-            {
-                "index": 0,
-                "finish_reason": "stop",
-                "message": {"role": "assistant", "content": " word" * EVENTS},
-            }
+            {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": " word" * EVENTS}}
         ],
         "usage": USAGE,
     }
@@ -260,9 +241,7 @@ def load(url: str, body: dict[str, object], connections: int, seconds: int, rest
         wrk = ["wrk", "-t1", f"-c{connections}", f"-d{seconds + rest}s", "--timeout", "30s"]
         command = [*wrk, "-s", script.name, url]
         try:
-            done = subprocess.run(
-                command, check=True, capture_output=True, text=True, timeout=seconds + rest + 30
-            )
+            done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=seconds + rest + 30)
         except subprocess.TimeoutExpired:
             raise MeasurementFailed(f"{url} did not answer") from None
     if found := re.search(r"Non-2xx or 3xx responses: (\d+)", done.stdout):
@@ -364,8 +343,7 @@ def side_by_side(programs: list[Program], upstream: int) -> dict[str, float]:
     taken: defaultdict[str, list[float]] = defaultdict(list)
     with ExitStack() as stack:
         gateways = [
-            (program, Gateway(program, stack.enter_context(program.running()), upstream))
-            for program in programs
+            (program, Gateway(program, stack.enter_context(program.running()), upstream)) for program in programs
         ]
         for _, (program, gateway) in product(range(ROUNDS), gateways):
             for name, value in measure(program, gateway):

@@ -23,12 +23,7 @@ from dataclasses import dataclass
 from antiphon.client.agent.run import AgentOptions, stream_agent
 from antiphon.client.async_client import AsyncClient
 from antiphon.client.tools.tool import tool
-from bench.gateway import (
-    DONE,
-    HEAD,
-    chunk,
-    http_chunk,
-)
+from bench.gateway import DONE, HEAD, chunk, http_chunk
 from bench.programs import run_process
 from bench.serve import free_port
 from bench.slow_network import DELAY, UPLINK
@@ -58,11 +53,7 @@ def answer(done: int) -> bytes:
         said = chunk({"role": "assistant", "tool_calls": [call]}) + chunk({}, "tool_calls")
     else:
         said = chunk({"role": "assistant", "content": ANSWER}) + chunk({}, "stop")
-    usage = {
-        "prompt_tokens": 4000 * done,
-        "completion_tokens": 20,
-        "total_tokens": 4000 * done + 20,
-    }
+    usage = {"prompt_tokens": 4000 * done, "completion_tokens": 20, "total_tokens": 4000 * done + 20}
     counted = json.dumps({"choices": [], "usage": usage}).encode()
     return HEAD + said + http_chunk(b"data: " + counted + b"\n\n") + DONE
 
@@ -182,8 +173,7 @@ def main() -> None:
     show_bytes(tallies)
     figures = compare_ways("", link) | compare_ways("loopback_", bare)
     rows = [
-        (name.replace("_", " "), value, "s" if name.endswith("seconds") else "×")
-        for name, value in figures.items()
+        (name.replace("_", " "), value, "s" if name.endswith("seconds") else "×") for name, value in figures.items()
     ]
     for way, name in {"chat": "chat", "http": "responses", "ws": "ws"}.items():
         figures[f"{name}_bytes"] = tallies[way].uplink

@@ -157,15 +157,11 @@ def ogx(upstream: int, folder: Path) -> Program:
 
 
 @contextmanager
-def run_process(
-    *command: str, port: int, environment: Mapping[str, str] | None = None
-) -> Iterator[int]:
+def run_process(*command: str, port: int, environment: Mapping[str, str] | None = None) -> Iterator[int]:
     """Run a process that listens on a port; give its pid. Raises MeasurementFailed."""
     with tempfile.TemporaryFile() as log:
         try:
-            process = subprocess.Popen(
-                command, stdout=log, stderr=log, env=os.environ | (environment or {})
-            )
+            process = subprocess.Popen(command, stdout=log, stderr=log, env=os.environ | (environment or {}))
         except OSError as error:
             raise MeasurementFailed(f"{command[0]}: {error.strerror}") from None
         try:

@@ -22,12 +22,7 @@ from pathlib import Path
 from antiphon.agents.agent import agent
 from antiphon.agents.turn import Turn
 from antiphon.server.app import create_app
-from antiphon.server.asgi import (
-    Message,
-    Receive,
-    Scope,
-    Send,
-)
+from antiphon.server.asgi import Message, Receive, Scope, Send
 from antiphon.server.settings import Settings
 from antiphon.server.uvicorn.server import uvicorn_config
 from bench.table import show
@@ -75,9 +70,7 @@ def serve(which: str, port: int) -> None:
     import uvicorn
 
     if which == "bare":
-        settings = uvicorn.Config(
-            bare, port=port, log_level="critical", access_log=False, lifespan="off"
-        )
+        settings = uvicorn.Config(bare, port=port, log_level="critical", access_log=False, lifespan="off")
     else:
         served = Settings(agents=[burst, paced], responses_dir=None)
         settings = uvicorn_config(create_app(served), "127.0.0.1", port)
@@ -156,9 +149,7 @@ def main() -> None:
         ratio = figures[f"{name}_us_per_event"] / figures[f"{base}_us_per_event"]
         figures[f"{name}_over_bare"] = ratio
         rows.append((f"{name} over bare ASGI", ratio, "×"))
-    show(
-        f"serve: {EVENTS} events a response, {CONNECTIONS} connections, one process", rows, figures
-    )
+    show(f"serve: {EVENTS} events a response, {CONNECTIONS} connections, one process", rows, figures)
 
 
 if __name__ == "__main__":

@@ -100,9 +100,7 @@ def main() -> None:
                 figures[name] = running.cpu_per_request(1, previous_response_id=id)
     figures["turn_1000_over_10_hot"] = figures["turn_1000_hot_ms"] / figures["turn_10_hot_ms"]
     figures["stored_over_unstored"] = figures["stored_per_second"] / figures["unstored_per_second"]
-    rows = [
-        (name, value, "ms CPU" if name.endswith("ms") else "") for name, value in figures.items()
-    ]
+    rows = [(name, value, "ms CPU" if name.endswith("ms") else "") for name, value in figures.items()]
     show("state: continuing a chain, storing a stream", rows, figures)
 
 

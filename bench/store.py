@@ -8,8 +8,7 @@ from collections.abc import Awaitable, Callable, Iterable
 
 from msgspec.structs import replace
 
-from antiphon.protocol.content import InputText, OutputText
-from antiphon.protocol.items import Message
+from antiphon.protocol.items import InputText, Message, OutputText
 from antiphon.protocol.response import Response
 from antiphon.store.base import PageCursor
 from antiphon.store.sqlite.store import SqliteStore
@@ -37,9 +36,7 @@ def new_response(id: str, after: str | None = None) -> Response:
 async def save(store: SqliteStore, id: str, after: str | None = None) -> None:
     """Store a completed response with one question and one answer."""
     asked = Message(id=f"{id}_in", role="user", content=[InputText(text=TEXT)])
-    told = Message(
-        id=f"{id}_out", role="assistant", status="completed", content=[OutputText(text=TEXT)]
-    )
+    told = Message(id=f"{id}_out", role="assistant", status="completed", content=[OutputText(text=TEXT)])
     response = new_response(id, after)
     await store.begin(response, [asked])
     await store.end(replace(response, status="completed", completed_at=1, output=[told]))

@@ -45,9 +45,7 @@ async def read_openai(url: str) -> int:
     received = 0
     async with AsyncOpenAI(base_url=url, api_key="none") as client:
         for _ in range(STREAMS):
-            async for _event in await client.responses.create(
-                model=MODEL, input=INPUT, stream=True
-            ):
+            async for _event in await client.responses.create(model=MODEL, input=INPUT, stream=True):
                 received += 1
     return received
 

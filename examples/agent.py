@@ -29,9 +29,7 @@ def multiply(a: float, b: float) -> float:
 
 def answer(client: Client, prompt: str, model: str, conversation: Conversation) -> None:
     """Run one prompt and print the events."""
-    run = client.stream_agent(
-        prompt, model=model, tools=[clock, multiply], conversation=conversation
-    )
+    run = client.stream_agent(prompt, model=model, tools=[clock, multiply], conversation=conversation)
     for event in run:
         if event.type == "token":
             print(event.token, end="", flush=True)

@@ -15,9 +15,7 @@ previous: str | None = None
 
 with suppress(EOFError, KeyboardInterrupt):
     while said := input("> "):
-        stream = client.responses.create(
-            model=model, input=said, previous_response_id=previous, stream=True
-        )
+        stream = client.responses.create(model=model, input=said, previous_response_id=previous, stream=True)
         for event in stream:
             match event.type:
                 case "response.output_text.delta":

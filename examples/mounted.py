@@ -5,12 +5,7 @@ Serve it, from this folder, with `uvicorn mounted:app`.
 
 from fastapi import FastAPI
 
-from antiphon import (
-    Settings,
-    Turn,
-    agent,
-    create_app,
-)
+from antiphon import Settings, Turn, agent, create_app
 
 
 @agent("parrot")

@@ -9,9 +9,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 def main() -> int:
     """Report every Python file over the limit."""
-    files = [
-        path for top in ("src", "tests", "bench", "scripts") for path in (ROOT / top).rglob("*.py")
-    ]
+    files = [path for top in ("src", "tests", "bench", "scripts") for path in (ROOT / top).rglob("*.py")]
     lengths = {path: len(path.read_text(encoding="utf-8").splitlines()) for path in files}
     for path, length in sorted(lengths.items()):
         if length > LIMIT:

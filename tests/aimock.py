@@ -44,10 +44,7 @@ def aimock(fixtures: list[dict[str, Any]]) -> Iterator[str]:
         address = process.stdout.readline().strip()
         assert address, "aimock did not start"
         taken = httpx.post(
-            f"{address}/__aimock/fixtures",
-            json={"fixtures": fixtures},
-            headers={"x-api-key": KEY},
-            trust_env=False,
+            f"{address}/__aimock/fixtures", json={"fixtures": fixtures}, headers={"x-api-key": KEY}, trust_env=False
         )
         assert taken.status_code == 200, taken.text
         yield address

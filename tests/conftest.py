@@ -42,9 +42,7 @@ def starts_servers(test: pytest.Function) -> bool:
 def modules_imported_by(name: str) -> frozenset[str]:
     """Return the modules from which a module has its names."""
     values = vars(sys.modules[name]).values() if name in sys.modules else ()
-    sources = (
-        getattr(value, "__module__", None) or getattr(value, "__name__", "") for value in values
-    )
+    sources = (getattr(value, "__module__", None) or getattr(value, "__name__", "") for value in values)
     return frozenset(source for source in sources if isinstance(source, str))
 
 

@@ -70,12 +70,7 @@ def run_chats(*tasks: dict[str, Any]) -> list[Any]:
 def _run(arguments: list[str], tasks: tuple[dict[str, Any], ...]) -> list[Any]:
     assert MODULE.exists(), f"{MODULE} is missing: run scripts/setup-node"
     ran = subprocess.run(
-        [NODE, *arguments],
-        input=json.dumps(tasks),
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
+        [NODE, *arguments], input=json.dumps(tasks), capture_output=True, text=True, timeout=60, check=False
     )
     assert ran.returncode == 0, ran.stderr
     return json.loads(ran.stdout)

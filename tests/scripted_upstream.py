@@ -47,9 +47,7 @@ def ndjson_answer(body: bytes, **options: object) -> ScriptedAnswer:
 
 def json_answer(value: object, status: int = 200, **headers: str) -> ScriptedAnswer:
     """Return a JSON answer."""
-    lines = {"content-type": "application/json"} | {
-        name.replace("_", "-"): value for name, value in headers.items()
-    }
+    lines = {"content-type": "application/json"} | {name.replace("_", "-"): value for name, value in headers.items()}
     return ScriptedAnswer(json.dumps(value).encode(), status, lines)
 
 

@@ -10,9 +10,7 @@ TASKS = ["provider", "event type", "store", "request field", "endpoint", "CLI co
 def answers() -> dict[str, list[str]]:
     """Return the files that CONTRIBUTING.md names for each task."""
     section = (ROOT / "CONTRIBUTING.md").read_text().partition("## Where do I change …?")[2]
-    rows = re.findall(
-        r"^\| add an? (.+?) \| (.+?) \|$", section.partition("\n## ")[0], re.MULTILINE
-    )
+    rows = re.findall(r"^\| add an? (.+?) \| (.+?) \|$", section.partition("\n## ")[0], re.MULTILINE)
     return {task: re.findall(r"\]\(([^)]+)\)", files) for task, files in rows}
 
 

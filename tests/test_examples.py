@@ -57,8 +57,7 @@ def test_a_traveller_calls_its_tool_for_every_city_and_then_answers() -> None:
         calling = client.responses.create(model="traveller", input=asked, tools=[WEATHER])
         calls = [item for item in calling.output if isinstance(item, ResponseFunctionToolCall)]
         outputs: ResponseInputParam = [
-            {"type": "function_call_output", "call_id": call.call_id, "output": call.arguments}
-            for call in calls
+            {"type": "function_call_output", "call_id": call.call_id, "output": call.arguments} for call in calls
         ]
         said = [*asked, *output_as_input(calling), *outputs]
         answer = client.responses.create(model="traveller", input=said, tools=[WEATHER])

@@ -10,15 +10,7 @@ from antiphon.agents import agent as agents
 from antiphon.protocol import parts
 from antiphon.server import app
 
-HEAVY = {
-    "msgspec",
-    "starlette",
-    "uvicorn",
-    "typer",
-    "asyncio",
-    "antiphon.protocol",
-    "antiphon.server",
-}
+HEAVY = {"msgspec", "starlette", "uvicorn", "typer", "asyncio", "antiphon.protocol", "antiphon.server"}
 
 
 @pytest.mark.parametrize("name", antiphon.__all__)
@@ -40,7 +32,5 @@ def test_any_other_name_is_not_there() -> None:
 
 def test_importing_the_package_imports_nothing_heavy() -> None:
     code = "import antiphon, sys; print(*sys.modules)"
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
-    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     assert HEAVY & set(done.stdout.split()) == set()

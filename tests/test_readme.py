@@ -108,9 +108,7 @@ def test_a_key_in_the_environment_makes_a_provider(tmp_path: Path) -> None:
     variable = export.removeprefix("export ").removesuffix("=...")
     env = {variable: "secret"}
     text = anthropic.SCENES["text"]
-    with scripted_upstream(
-        json_answer({"data": [{"id": "claude-9"}]}), in_one_piece(text.whole)
-    ) as provider:
+    with scripted_upstream(json_answer({"data": [{"id": "claude-9"}]}), in_one_piece(text.whole)) as provider:
         # The example's only difference: the provider is here, and not where it really is.
         place = f'[providers.anthropic]\nbase_url = "{provider.url}"\napi_key_env = "{variable}"\n'
         (tmp_path / "antiphon.toml").write_text(place)
@@ -138,9 +136,7 @@ def test_every_model_answers_at_every_door_and_an_alias_falls_back(tmp_path: Pat
         (tmp_path / "antiphon.toml").write_text(file)
         with run_command(cwd=tmp_path, env={"ANTHROPIC_API_KEY": ""}) as (address, _):
             script = block("python", "chat.completions").replace("http://127.0.0.1:8000", address)
-            done = subprocess.run(
-                [sys.executable, "-c", script], capture_output=True, text=True, check=True
-            )
+            done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
             answer = post_response(address, model="best").json()
     assert done.stdout == f"{text.expected.text} {text.expected.text}\n"
     assert {request.json["model"] for request in local.requests} == {"small"}
@@ -163,10 +159,7 @@ def test_the_agent_is_a_model_for_any_openai_client(tmp_path: Path) -> None:
 def test_every_file_the_documents_link_to_is_there() -> None:
     pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]
     links = [
-        (page, link)
-        for page in pages
-        for link in re.findall(r"\]\(([^)#]+)\)", page.read_text())
-        if "://" not in link
+        (page, link) for page in pages for link in re.findall(r"\]\(([^)#]+)\)", page.read_text()) if "://" not in link
     ]
     assert links
     assert [(page.name, link) for page, link in links if not (page.parent / link).exists()] == []

@@ -58,8 +58,7 @@ def expressions() -> dict[str, tuple[str, bool]]:
         for call in ast.walk(ast.parse(source)):
             match call:
                 case ast.Call(
-                    func=ast.Attribute(value=ast.Name(id="re"), attr=method),
-                    args=[ast.Constant(value=str(text)), *_],
+                    func=ast.Attribute(value=ast.Name(id="re"), attr=method), args=[ast.Constant(value=str(text)), *_]
                 ) if method != "compile":
                     found[text] = (text, method not in ("match", "fullmatch"))
                 case _:
@@ -278,9 +277,7 @@ def check(expression: str, *, searched: bool) -> None:
     tree = parser.parse(expression)
     for head, body in hostile(tree):
         for end in ("\0", "{"):
-            budget = (
-                MARGIN * GROWTH * steps(tree, head + body * SIZE + end, 100_000, searched=searched)
-            )
+            budget = MARGIN * GROWTH * steps(tree, head + body * SIZE + end, 100_000, searched=searched)
             text = head + body * SIZE * GROWTH + end
             steps(tree, text, budget, searched=searched)
 

@@ -12,9 +12,7 @@ from tests.http_client import WAIT
 
 Json = dict[str, Any]
 
-TERMINAL_TYPES = frozenset(
-    {"response.completed", "response.incomplete", "response.failed", "error"}
-)
+TERMINAL_TYPES = frozenset({"response.completed", "response.incomplete", "response.failed", "error"})
 """The types of messages that end a turn."""
 
 

@@ -5,8 +5,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from antiphon.protocol import parts
-from antiphon.protocol.content import RefusalContent
-from antiphon.protocol.items import FunctionCall, Message, Reasoning
+from antiphon.protocol.items import FunctionCall, Message, Reasoning, RefusalContent
 from antiphon.protocol.parts import Part
 from antiphon.protocol.response import Response
 from antiphon.protocol.struct import to_builtins
@@ -17,9 +16,7 @@ from tests.scripted_upstream import ScriptedAnswer, ScriptedUpstream, json_answe
 HELLO = {"role": "user", "content": "Hello"}
 
 
-def summarize_bytes(
-    asked: EncodedRequest, body: bytes, *, pieces: int = 0, stream: bool = True
-) -> Summary:
+def summarize_bytes(asked: EncodedRequest, body: bytes, *, pieces: int = 0, stream: bool = True) -> Summary:
     """Return the summary of an answer's bytes."""
     said = decode_parts(asked, body, pieces=pieces, stream=stream)
     finish = next((part for part in said if isinstance(part, parts.Finish)), None)
@@ -37,12 +34,7 @@ def summarize(response: Response, stop: str | None) -> Summary:
         text=response.output_text,
         calls=[(call.call_id, call.name, json.loads(call.arguments)) for call in calls],
         reasoning="".join(part.text for item in thoughts for part in item.content or []),  # type: ignore[union-attr]
-        refusal="".join(
-            part.refusal
-            for item in messages
-            for part in item.content
-            if isinstance(part, RefusalContent)
-        ),
+        refusal="".join(part.refusal for item in messages for part in item.content if isinstance(part, RefusalContent)),
         input_tokens=usage.input_tokens,
         output_tokens=usage.output_tokens,
         cached_tokens=usage.input_tokens_details.cached_tokens,
@@ -63,9 +55,7 @@ def join_text(said: Iterable[Part]) -> str:
     return "".join(part.text for part in said if isinstance(part, parts.Text))
 
 
-def summarize_sdk(
-    chunks: Iterable[Any], status: str = "completed", reason: str | None = None
-) -> Summary:
+def summarize_sdk(chunks: Iterable[Any], status: str = "completed", reason: str | None = None) -> Summary:
     """Return the summary of an official SDK's chunks, or of its whole answer as the only one.
 
     How a response ends is our word, not the SDK's.
@@ -88,9 +78,7 @@ def summarize_sdk(
                 call[1] += bit.function.name or ""
                 call[2] += bit.function.arguments or ""
     assert usage
-    read = getattr(usage, "prompt_tokens_details", None) or getattr(
-        usage, "prompt_token_details", None
-    )
+    read = getattr(usage, "prompt_tokens_details", None) or getattr(usage, "prompt_token_details", None)
     written = usage.completion_tokens_details
     return Summary(
         text=text,

@@ -38,10 +38,7 @@ FIELDS: dict[str, tuple[set[str], set[str]]] = {
     "response.reasoning.done": (IN_TEXT | {"text"}, set()),
     "response.reasoning_summary_text.delta": (IN_SUMMARY | {"delta"}, {"obfuscation"}),
     "response.reasoning_summary_text.done": (IN_SUMMARY | {"text"}, set()),
-    "response.output_text.annotation.added": (
-        IN_TEXT | {"annotationIndex", "annotation"},
-        set(),
-    ),
+    "response.output_text.annotation.added": (IN_TEXT | {"annotationIndex", "annotation"}, set()),
     "response.function_call_arguments.delta": (IN_ITEM | {"delta"}, {"obfuscation"}),
     "response.function_call_arguments.done": (IN_ITEM | {"arguments"}, set()),
     "error": ({"error"}, set()),
@@ -67,12 +64,7 @@ def user_message(text: str) -> Json:
 
 def post(address: str, **body: object) -> httpx.Response:
     """Send a request as the published client does; to `demo`, unless the body names a model."""
-    least = {
-        "operation": "generate",
-        "model": "demo",
-        "system": "",
-        "messages": [user_message("Hi!")],
-    }
+    least = {"operation": "generate", "model": "demo", "system": "", "messages": [user_message("Hi!")]}
     with http_client(address) as http:
         return http.post(PATH, json=least | {"tools": []} | body)
 

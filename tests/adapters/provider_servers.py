@@ -8,18 +8,7 @@ from typing import Any
 
 from antiphon.adapters.base import Provider
 from antiphon.server.settings import Settings
-from tests.adapters.scenes import (
-    Scene,
-    Summary,
-    anthropic,
-    azure,
-    bedrock,
-    google,
-    ollama,
-    openai,
-    responses,
-    writer,
-)
+from tests.adapters.scenes import Scene, Summary, anthropic, azure, bedrock, google, ollama, openai, responses, writer
 from tests.run_server import run_server
 from tests.scripted_upstream import ScriptedAnswer, ScriptedUpstream, scripted_upstream
 
@@ -100,11 +89,7 @@ def summarize(response: dict[str, Any], like: Summary) -> Summary:
     items = response["output"]
     said = [part for item in items if item["type"] == "message" for part in item["content"]]
     thought = [item for item in items if item["type"] == "reasoning"]
-    words = [
-        part["text"]
-        for item in thought
-        for part in [*(item.get("content") or []), *item["summary"]]
-    ]
+    words = [part["text"] for item in thought for part in [*(item.get("content") or []), *item["summary"]]]
     calls = [item for item in items if item["type"] == "function_call"]
     usage, details = response["usage"], response["incomplete_details"]
     given = [id for id, *_ in like.calls]

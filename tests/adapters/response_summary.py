@@ -52,9 +52,7 @@ def post_and_summarize(address: str, **body: Any) -> ResponseSummary | ErrorSumm
     answer = post_response(address, **body)
     if answer.status_code != 200:
         return summarize_error(answer)
-    return summarize_response(
-        final_response(answer) if body.get("stream") else validate_response(answer.json())
-    )
+    return summarize_response(final_response(answer) if body.get("stream") else validate_response(answer.json()))
 
 
 def summarize_error(answer: httpx.Response) -> ErrorSummary:
@@ -85,18 +83,14 @@ def summarize_response(response: dict[str, Any]) -> ResponseSummary:
     """Return the summary of a response."""
     details, error = response["incomplete_details"], response["error"]
     items = [describe_item(item) for item in response["output"]]
-    return ResponseSummary(
-        items, response["status"], details and details["reason"], error and error["code"]
-    )
+    return ResponseSummary(items, response["status"], details and details["reason"], error and error["code"])
 
 
 def describe_item(item: dict[str, Any]) -> tuple[object, ...]:
     """Return the summary of an item."""
     match item["type"]:
         case "message":
-            return message_summary(
-                "".join(part["text"] for part in item["content"]), item["status"]
-            )
+            return message_summary("".join(part["text"] for part in item["content"]), item["status"])
         case "function_call":
             return call_summary(item["name"], parse_or_text(item["arguments"]), item["status"])
         case _:

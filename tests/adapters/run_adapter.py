@@ -4,13 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import count
 
-from antiphon.adapters.base import (
-    Adapter,
-    Capabilities,
-    Decoder,
-    Prompt,
-    Provider,
-)
+from antiphon.adapters.base import Adapter, Capabilities, Decoder, Prompt, Provider
 from antiphon.adapters.json_via_tool import encode_prompt
 from antiphon.protocol import parts
 from antiphon.protocol.checker import find_violations
@@ -49,24 +43,16 @@ def make_adapter(kind: type[Adapter], **options: object) -> Adapter:
 
 
 def encode_request(
-    adapter: Adapter,
-    *,
-    upstream_model: str = "some-model",
-    capabilities: Capabilities | None = None,
-    **fields: object,
+    adapter: Adapter, *, upstream_model: str = "some-model", capabilities: Capabilities | None = None, **fields: object
 ) -> EncodedRequest:
     """Encode a request; `fields` are those of a Responses request."""
     fields = {"model": "x/y", "input": "Hello"} | fields
     request = decode_request(fields)
-    prompt = Prompt(
-        upstream_model, request, request.input, request.stream, capabilities or Capabilities()
-    )
+    prompt = Prompt(upstream_model, request, request.input, request.stream, capabilities or Capabilities())
     return EncodedRequest(prompt, *encode_prompt(adapter, prompt))
 
 
-def decode_parts(
-    asked: EncodedRequest, body: bytes, *, pieces: int = 0, stream: bool = True
-) -> list[Part]:
+def decode_parts(asked: EncodedRequest, body: bytes, *, pieces: int = 0, stream: bool = True) -> list[Part]:
     """Decode an answer in chunks of `pieces` bytes, or, without `stream`, as a whole."""
     if not stream:
         return asked.decoder.feed_whole(body)
@@ -90,8 +76,6 @@ def synthesize(asked: EncodedRequest, decoded: Iterable[Part]) -> tuple[list[Eve
     return events, synth.response
 
 
-def decode_response(
-    asked: EncodedRequest, body: bytes, *, pieces: int = 0, stream: bool = True
-) -> Response:
+def decode_response(asked: EncodedRequest, body: bytes, *, pieces: int = 0, stream: bool = True) -> Response:
     """Return the response for an upstream's bytes."""
     return synthesize(asked, decode_parts(asked, body, pieces=pieces, stream=stream))[1]

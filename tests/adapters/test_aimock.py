@@ -92,8 +92,7 @@ FIXTURES = [
     fixture("Say it", {"content": TEXT, "usage": USAGE}, chunkSize=5),
     fixture({"userMessage": "Who?", "systemMessage": "a pirate"}, {"content": "Arr."}),
     fixture(
-        {"userMessage": "Weather?", "hasToolResult": True, "toolResultContains": "sunny"},
-        {"content": "It is sunny."},
+        {"userMessage": "Weather?", "hasToolResult": True, "toolResultContains": "sunny"}, {"content": "It is sunny."}
     ),
     fixture({"userMessage": "Weather?", "hasToolResult": False}, {"toolCalls": [WEATHER]}),
     fixture("Two calls", {"toolCalls": [WEATHER, TIME]}, chunkSize=4),
@@ -105,9 +104,7 @@ FIXTURES = [
     fixture("Hurry", error(429, "Slow down.", retryAfter=7)),
     fixture("Break", error(500, "Oh no.")),
     fixture("Cut the text", {"content": TEXT}, chunkSize=3, latency=8, truncateAfterChunks=7),
-    fixture(
-        "Cut the call", {"toolCalls": [WEATHER]}, chunkSize=3, latency=8, truncateAfterChunks=7
-    ),
+    fixture("Cut the call", {"toolCalls": [WEATHER]}, chunkSize=3, latency=8, truncateAfterChunks=7),
     fixture("Cut in time", {"content": TEXT}, chunkSize=3, latency=25, disconnectAfterMs=180),
     fixture("Chaos: malformed", {"content": TEXT}, chaos={"malformedRate": 1}),
     fixture("Chaos: dropped", {"content": TEXT}, chaos={"dropRate": 1}),
@@ -136,13 +133,8 @@ class AimockServer:
 
 def providers(url: str) -> list[Provider]:
     """Configure aimock once for each dialect."""
-    versioned = Provider(
-        name="azure-versioned", adapter="azure", endpoint=url, api_version="2024-10-21"
-    )
-    return [
-        versioned,
-        *(configure_provider(name, url) for name in DIALECTS if name != versioned.name),
-    ]
+    versioned = Provider(name="azure-versioned", adapter="azure", endpoint=url, api_version="2024-10-21")
+    return [versioned, *(configure_provider(name, url) for name in DIALECTS if name != versioned.name)]
 
 
 @pytest.fixture(scope="module")
@@ -168,9 +160,7 @@ both_ways = pytest.mark.parametrize("stream", [False, True], ids=["whole", "stre
 @both_ways
 @every_dialect
 def test_text_is_passed_through(home: AimockServer, dialect: str, stream: bool) -> None:
-    assert home.summarize(dialect, input="Say it", stream=stream) == ResponseSummary(
-        [message_summary(TEXT)]
-    )
+    assert home.summarize(dialect, input="Say it", stream=stream) == ResponseSummary([message_summary(TEXT)])
 
 
 @every_dialect
@@ -182,9 +172,7 @@ def test_each_dialect_has_its_own_address(home: AimockServer, dialect: str) -> N
 @pytest.mark.parametrize("dialect", [name for name in DIALECTS if name != "ollama"])
 def test_tokens_are_counted(home: AimockServer, dialect: str) -> None:
     """All but Ollama's, which aimock always counts as none."""
-    usage = post_response(
-        home.address, model=f"{dialect}/{MODELS[dialect]}", input="Say it"
-    ).json()["usage"]
+    usage = post_response(home.address, model=f"{dialect}/{MODELS[dialect]}", input="Say it").json()["usage"]
     assert (usage["input_tokens"], usage["output_tokens"]) == (11, 5)
 
 
@@ -192,14 +180,9 @@ def test_tokens_are_counted(home: AimockServer, dialect: str) -> None:
 @every_dialect
 def test_instructions_and_settings_arrive(home: AimockServer, dialect: str, stream: bool) -> None:
     options = {"instructions": "You are a pirate.", "temperature": 0.5, "max_output_tokens": 100}
-    assert home.summarize(dialect, input="Who?", stream=stream, **options) == ResponseSummary(
-        [message_summary("Arr.")]
-    )
+    assert home.summarize(dialect, input="Who?", stream=stream, **options) == ResponseSummary([message_summary("Arr.")])
     heard = home.last_request()["body"]
-    assert [(m["role"], m["content"]) for m in heard["messages"]] == [
-        ("system", "You are a pirate."),
-        ("user", "Who?"),
-    ]
+    assert [(m["role"], m["content"]) for m in heard["messages"]] == [("system", "You are a pirate."), ("user", "Who?")]
     assert heard["temperature"] == 0.5
     assert 100 in (heard.get("max_tokens"), heard.get("max_completion_tokens"))
 
@@ -219,9 +202,7 @@ def test_thoughts_come_through(home: AimockServer, dialect: str, stream: bool) -
 
 @both_ways
 @every_dialect
-def test_a_call_is_made_and_its_output_is_answered(
-    home: AimockServer, dialect: str, stream: bool
-) -> None:
+def test_a_call_is_made_and_its_output_is_answered(home: AimockServer, dialect: str, stream: bool) -> None:
     """aimock's Gemini ends with FUNCTION_CALL, a word that Google's own client does not know."""
     model = f"{dialect}/{MODELS[dialect]}"
     asked = {"role": "user", "content": "Weather?"}
@@ -231,10 +212,7 @@ def test_a_call_is_made_and_its_output_is_answered(
     )
     [call] = first.json()["output"]
     output = {"type": "function_call_output", "call_id": call["call_id"], "output": "sunny"}
-    goes_on = [
-        {"input": [asked, call, output]},
-        {"input": [output], "previous_response_id": first.json()["id"]},
-    ]
+    goes_on = [{"input": [asked, call, output]}, {"input": [output], "previous_response_id": first.json()["id"]}]
     for round in goes_on:
         answered = home.summarize(dialect, tools=TOOLS, stream=stream, **round)
         assert answered == ResponseSummary([message_summary("It is sunny.")])
@@ -247,21 +225,18 @@ def test_a_call_is_made_and_its_output_is_answered(
 @both_ways
 @every_dialect
 def test_two_calls_at_once_stay_two(home: AimockServer, dialect: str, stream: bool) -> None:
-    assert home.summarize(
-        dialect, input="Two calls", tools=TOOLS, stream=stream
-    ) == ResponseSummary([call_summary("get_weather", PARIS), call_summary("get_time", {})])
-    assert [t["function"]["name"] for t in home.last_request()["body"]["tools"]] == [
-        "get_weather",
-        "get_time",
-    ]
+    assert home.summarize(dialect, input="Two calls", tools=TOOLS, stream=stream) == ResponseSummary(
+        [call_summary("get_weather", PARIS), call_summary("get_time", {})]
+    )
+    assert [t["function"]["name"] for t in home.last_request()["body"]["tools"]] == ["get_weather", "get_time"]
 
 
 @both_ways
 @every_dialect
 def test_text_before_a_call_is_kept(home: AimockServer, dialect: str, stream: bool) -> None:
-    assert home.summarize(
-        dialect, input="Words and a call", tools=TOOLS, stream=stream
-    ) == ResponseSummary([message_summary("Let me look."), call_summary("get_weather", PARIS)])
+    assert home.summarize(dialect, input="Words and a call", tools=TOOLS, stream=stream) == ResponseSummary(
+        [message_summary("Let me look."), call_summary("get_weather", PARIS)]
+    )
 
 
 # --- the end --------------------------------------------------------------------------------------
@@ -269,9 +244,7 @@ def test_text_before_a_call_is_kept(home: AimockServer, dialect: str, stream: bo
 
 @both_ways
 @pytest.mark.parametrize("dialect", [name for name in DIALECTS if name != "ollama"])
-def test_an_answer_that_is_too_long_is_incomplete(
-    home: AimockServer, dialect: str, stream: bool
-) -> None:
+def test_an_answer_that_is_too_long_is_incomplete(home: AimockServer, dialect: str, stream: bool) -> None:
     """All but Ollama's, to which aimock always says `stop`."""
     assert home.summarize(dialect, input="Go on", stream=stream) == ResponseSummary(
         [message_summary("And so it", "incomplete")], "incomplete", "max_output_tokens"
@@ -280,9 +253,7 @@ def test_an_answer_that_is_too_long_is_incomplete(
 
 @both_ways
 @pytest.mark.parametrize("dialect", ["openai", "azure", "azure-versioned", "google"])
-def test_an_answer_that_was_filtered_is_incomplete(
-    home: AimockServer, dialect: str, stream: bool
-) -> None:
+def test_an_answer_that_was_filtered_is_incomplete(home: AimockServer, dialect: str, stream: bool) -> None:
     assert home.summarize(dialect, input="Be bad", stream=stream) == ResponseSummary(
         [message_summary("And so it", "incomplete")], "incomplete", "content_filter"
     )
@@ -290,9 +261,7 @@ def test_an_answer_that_was_filtered_is_incomplete(
 
 @both_ways
 @pytest.mark.parametrize("dialect", ["anthropic", "bedrock"])
-def test_a_finish_reason_of_another_provider_is_ignored(
-    home: AimockServer, dialect: str, stream: bool
-) -> None:
+def test_a_finish_reason_of_another_provider_is_ignored(home: AimockServer, dialect: str, stream: bool) -> None:
     """Anthropic says `refusal`, AWS `content_filtered`; aimock says `content_filter` for both."""
     answered = home.summarize(dialect, input="Be bad", stream=stream)
     assert answered == ResponseSummary([message_summary("And so it")])
@@ -304,9 +273,7 @@ def test_a_response_that_failed_without_an_error_fails(home: AimockServer) -> No
     whole = home.summarize("responses", input="Be bad")
     assert whole == ErrorSummary(502, "model_error", told)
     streamed = home.summarize("responses", input="Be bad", stream=True)
-    assert streamed == ResponseSummary(
-        [message_summary("And so it", "incomplete")], "failed", error="model_error"
-    )
+    assert streamed == ResponseSummary([message_summary("And so it", "incomplete")], "failed", error="model_error")
 
 
 # --- errors ---------------------------------------------------------------------------------------
@@ -315,21 +282,11 @@ def test_a_response_that_failed_without_an_error_fails(home: AimockServer) -> No
 @both_ways
 @pytest.mark.parametrize(
     ("asked", "status", "words", "after"),
-    [
-        ("Key?", 401, "Bad key.", None),
-        ("Hurry", 429, "Slow down.", "7"),
-        ("Break", 500, "Oh no.", None),
-    ],
+    [("Key?", 401, "Bad key.", None), ("Hurry", 429, "Slow down.", "7"), ("Break", 500, "Oh no.", None)],
 )
 @every_dialect
 def test_an_error_keeps_its_status_message_and_retry_headers(
-    home: AimockServer,
-    dialect: str,
-    asked: str,
-    status: int,
-    words: str,
-    after: str | None,
-    stream: bool,
+    home: AimockServer, dialect: str, asked: str, status: int, words: str, after: str | None, stream: bool
 ) -> None:
     answered = home.summarize(dialect, input=asked, stream=stream)
     assert isinstance(answered, ErrorSummary)
@@ -344,9 +301,7 @@ def test_a_wrong_key_is_reported_in_every_dialect(home: AimockServer) -> None:
     keys = dict.fromkeys(DIALECTS, "wrong")
     with run_server(Settings(providers=providers(home.upstream), keys=keys)) as address:
         for dialect in DIALECTS:
-            answered = post_and_summarize(
-                address, model=f"{dialect}/{MODELS[dialect]}", input="Say it"
-            )
+            answered = post_and_summarize(address, model=f"{dialect}/{MODELS[dialect]}", input="Say it")
             assert isinstance(answered, ErrorSummary)
             assert (answered.status, answered.type) == (401, "authentication_error")
 
@@ -383,9 +338,7 @@ def test_a_connection_that_breaks_at_any_time_is_reported(home: AimockServer, di
             assert status == 502
 
 
-@pytest.mark.parametrize(
-    "dialect", ["openai", "azure", "azure-versioned", "responses", "anthropic", "bedrock"]
-)
+@pytest.mark.parametrize("dialect", ["openai", "azure", "azure-versioned", "responses", "anthropic", "bedrock"])
 def test_a_call_that_is_cut_never_completes(home: AimockServer, dialect: str) -> None:
     """Google and Ollama send a call in one piece."""
     answered = home.summarize(dialect, input="Cut the call", tools=TOOLS, stream=True)
@@ -440,9 +393,7 @@ def test_a_slow_answer_is_passed_on_as_it_comes(home: AimockServer, dialect: str
 
 
 def test_an_upstream_that_does_not_begin_is_left(upstream: str) -> None:
-    settings = Settings(
-        providers=providers(upstream), keys={"openai": KEY}, retries=0, first_byte_seconds=0.05
-    )
+    settings = Settings(providers=providers(upstream), keys={"openai": KEY}, retries=0, first_byte_seconds=0.05)
     with run_server(settings) as address:
         answered = post_and_summarize(address, model="openai/gpt-4o", input="Slowly")
     assert isinstance(answered, ErrorSummary)

@@ -9,16 +9,8 @@ import pytest
 from antiphon.adapters.azure import Azure
 from antiphon.protocol import parts
 from antiphon.transport.request import EntraToken, Key
-from tests.adapters.chat_summary import (
-    HELLO,
-    summarize_sdk,
-    whole_answer,
-)
-from tests.adapters.run_adapter import (
-    decode_parts,
-    encode_request,
-    make_adapter,
-)
+from tests.adapters.chat_summary import HELLO, summarize_sdk, whole_answer
+from tests.adapters.run_adapter import decode_parts, encode_request, make_adapter
 from tests.adapters.scenes import FORMAT, NAMES, TOOL
 from tests.adapters.scenes.azure import SCENES
 from tests.scripted_upstream import ScriptedUpstream, scripted_upstream, sse_answer
@@ -30,9 +22,7 @@ NEWER = make_adapter(Azure, endpoint=ENDPOINT)
 
 
 def azure_client(provider: ScriptedUpstream) -> openai.AzureOpenAI:
-    return openai.AzureOpenAI(
-        azure_endpoint=provider.url, api_version=VERSION, api_key="key", max_retries=0
-    )
+    return openai.AzureOpenAI(azure_endpoint=provider.url, api_version=VERSION, api_key="key", max_retries=0)
 
 
 # --- answers ---
@@ -84,10 +74,7 @@ def test_the_request_has_the_url_and_body_of_the_sdk():
         tool_choice={"type": "function", "name": "weather"},
         text=FORMAT,
     )
-    with (
-        scripted_upstream(sse_answer(SCENES["text"].stream)) as provider,
-        azure_client(provider) as client,
-    ):
+    with scripted_upstream(sse_answer(SCENES["text"].stream)) as provider, azure_client(provider) as client:
         create: Any = client.chat.completions.create
         list(
             create(
@@ -99,10 +86,7 @@ def test_the_request_has_the_url_and_body_of_the_sdk():
                 reasoning_effort="low",
                 tools=[{"type": "function", "function": _without_type(TOOL)}],
                 tool_choice={"type": "function", "function": {"name": "weather"}},
-                response_format={
-                    "type": "json_schema",
-                    "json_schema": _without_type(FORMAT["format"]),
-                },
+                response_format={"type": "json_schema", "json_schema": _without_type(FORMAT["format"])},
             )
         )
     (received,) = provider.requests
@@ -118,10 +102,7 @@ def _without_type(value: dict) -> dict:
 
 
 def test_a_deployment_stands_in_the_path_as_the_sdk_writes_it():
-    with (
-        scripted_upstream(whole_answer(SCENES["text"].whole)) as provider,
-        azure_client(provider) as client,
-    ):
+    with scripted_upstream(whole_answer(SCENES["text"].whole)) as provider, azure_client(provider) as client:
         client.chat.completions.create(model="gpt-5-mini", messages=[HELLO])  # type: ignore[list-item]
     asking = encode_request(AZURE, upstream_model="gpt-5-mini")
     assert asking.sent.url == ENDPOINT + provider.requests[0].path
@@ -147,10 +128,7 @@ def test_without_a_version_the_newer_address_is_used(options: dict):
 def test_models_are_listed_by_version_too():
     listing = AZURE.models_request()
     assert listing
-    assert (listing.method, listing.url) == (
-        "GET",
-        f"{ENDPOINT}/openai/models?api-version={VERSION}",
-    )
+    assert (listing.method, listing.url) == ("GET", f"{ENDPOINT}/openai/models?api-version={VERSION}")
 
 
 def test_a_key_is_sent_unless_the_profile_is_entra():
@@ -159,11 +137,7 @@ def test_a_key_is_sent_unless_the_profile_is_entra():
 
 
 def test_allowed_tools_are_sent_unchanged():
-    allowed = {
-        "type": "allowed_tools",
-        "mode": "auto",
-        "tools": [{"type": "function", "name": "weather"}],
-    }
+    allowed = {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "function", "name": "weather"}]}
     body = encode_request(NEWER, tools=[TOOL], tool_choice=allowed).body
     assert body["tool_choice"]["type"] == "allowed_tools"
 

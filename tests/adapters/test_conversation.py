@@ -50,14 +50,7 @@ def test_outputs_follow_their_calls_in_order_whatever_kind_they_are(outputs: lis
 
 @pytest.mark.parametrize("more", [[], [make_output("a", "2")]])
 def test_an_output_with_a_reused_id_belongs_to_the_last_call_before_it(more: list[Item]):
-    items = [
-        make_call("a"),
-        make_output("a"),
-        *more,
-        HI,
-        make_call("a", "g"),
-        make_output("a", "G"),
-    ]
+    items = [make_call("a"), make_output("a"), *more, HI, make_call("a", "g"), make_output("a", "G")]
     assert turn_summaries(*items) == [
         ("assistant", [make_call("a")]),
         ("tool", [make_output("a")]),
@@ -68,9 +61,7 @@ def test_an_output_with_a_reused_id_belongs_to_the_last_call_before_it(more: lis
 
 
 def test_two_calls_of_one_turn_may_have_the_same_id():
-    assert turn_summaries(
-        make_call("a"), make_call("a", "g"), make_output("a"), make_output("a", "G")
-    ) == [
+    assert turn_summaries(make_call("a"), make_call("a", "g"), make_output("a"), make_output("a", "G")) == [
         ("assistant", [make_call("a"), make_call("a", "g")]),
         ("tool", [make_output("a"), make_output("a", "G")]),
     ]

@@ -7,13 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.adapters.provider_servers import (
-    SCENE_MODULES,
-    ProviderServers,
-    serve_providers,
-    stream_answer,
-    whole_answer,
-)
+from tests.adapters.provider_servers import SCENE_MODULES, ProviderServers, serve_providers, stream_answer, whole_answer
 from tests.adapters.scenes import TIME, TOOL
 from tests.http_client import parse_stream, post_response
 from tests.scripted_upstream import json_answer
@@ -27,26 +21,15 @@ CHATTED = [
     ASKED,
     {
         "role": "assistant",
-        "tool_calls": [
-            {
-                "id": "c1",
-                "type": "function",
-                "function": {"name": "weather", "arguments": "{}"},
-            }
-        ],
+        "tool_calls": [{"id": "c1", "type": "function", "function": {"name": "weather", "arguments": "{}"}}],
     },
     {"role": "tool", "tool_call_id": "c1", "content": "Sunny"},
 ]
 NONE = {"type": "allowed_tools", "mode": "none", "tools": [{"type": "function", "name": "time"}]}
 EMPTY = {"type": "object", "properties": {}}
 SHOWN = {
-    "anthropic": {
-        "tools": [{"name": "weather", "input_schema": EMPTY}],
-        "tool_choice": {"type": "none"},
-    },
-    "bedrock": {
-        "toolConfig": {"tools": [{"toolSpec": {"name": "weather", "inputSchema": {"json": EMPTY}}}]}
-    },
+    "anthropic": {"tools": [{"name": "weather", "input_schema": EMPTY}], "tool_choice": {"type": "none"}},
+    "bedrock": {"toolConfig": {"tools": [{"toolSpec": {"name": "weather", "inputSchema": {"json": EMPTY}}}]}},
 }
 """What was called once, as it is shown to a model that may not call it."""
 
@@ -64,16 +47,10 @@ def shown_tools(home: ProviderServers, name: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize(
-    "fields", [{}, {"tool_choice": "none"}, {"tools": [TOOL, TIME], "tool_choice": NONE}]
-)
-def test_earlier_calls_are_declared_as_tools_if_there_are_none(
-    home: ProviderServers, name: str, fields: dict
-) -> None:
+@pytest.mark.parametrize("fields", [{}, {"tool_choice": "none"}, {"tools": [TOOL, TIME], "tool_choice": NONE}])
+def test_earlier_calls_are_declared_as_tools_if_there_are_none(home: ProviderServers, name: str, fields: dict) -> None:
     home.upstreams[name].play(whole_answer(SCENE_MODULES[name].SCENES["text"]))
-    assert (
-        post_response(home.address, model=f"{name}/m", input=HISTORY, **fields).status_code == 200
-    )
+    assert post_response(home.address, model=f"{name}/m", input=HISTORY, **fields).status_code == 200
     assert shown_tools(home, name) == SHOWN[name]
 
 
@@ -84,10 +61,7 @@ def test_a_turn_of_a_chain_need_not_repeat_its_tools(home: ProviderServers, name
     first = post_response(home.address, model=f"{name}/m", tools=[TOOL]).json()
     (call,) = first["output"]
     answer = post_response(
-        home.address,
-        model=f"{name}/m",
-        previous_response_id=first["id"],
-        input=[OUTPUT | {"call_id": call["call_id"]}],
+        home.address, model=f"{name}/m", previous_response_id=first["id"], input=[OUTPUT | {"call_id": call["call_id"]}]
     )
     assert answer.status_code == 200
     assert shown_tools(home, name) == SHOWN[name]
@@ -112,9 +86,7 @@ def test_so_it_is_when_tokens_are_counted(home: ProviderServers) -> None:
 
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("name", NAMES)
-def test_a_call_of_it_never_reaches_the_client(
-    home: ProviderServers, name: str, stream: bool
-) -> None:
+def test_a_call_of_it_never_reaches_the_client(home: ProviderServers, name: str, stream: bool) -> None:
     scene = SCENE_MODULES[name].SCENES["text_and_call"]
     home.upstreams[name].play(stream_answer(scene) if stream else whole_answer(scene))
     answer = post_response(home.address, model=f"{name}/m", input=HISTORY, stream=stream)
@@ -126,9 +98,7 @@ def test_a_call_of_it_never_reaches_the_client(
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_offered_tools_are_sent_without_those_of_the_history(
-    home: ProviderServers, name: str
-) -> None:
+def test_offered_tools_are_sent_without_those_of_the_history(home: ProviderServers, name: str) -> None:
     home.upstreams[name].play(whole_answer(SCENE_MODULES[name].SCENES["text"]))
     post_response(home.address, model=f"{name}/m", input=HISTORY, tools=[TIME])
     assert "weather" not in json.dumps(shown_tools(home, name))

@@ -10,19 +10,11 @@ import pytest
 from antiphon.adapters import features
 from antiphon.adapters.base import Adapter, Provider
 from antiphon.adapters.registry import adapter_class
-from antiphon.engine.tool_choice import ToolChoiceFilter
+from antiphon.engine.run import ToolChoiceFilter
 from antiphon.protocol import parts
-from antiphon.protocol.content import Content
 from antiphon.protocol.errors import RequestError
-from antiphon.protocol.items import Item, ItemStatus
-from antiphon.protocol.request import (
-    JsonSchemaFormat,
-    OutputFormat,
-    ReasoningConfig,
-    Request,
-    ServiceTier,
-    TextConfig,
-)
+from antiphon.protocol.items import Content, Item, ItemStatus
+from antiphon.protocol.request import JsonSchemaFormat, OutputFormat, ReasoningConfig, Request, ServiceTier, TextConfig
 from antiphon.protocol.struct import type_names
 from antiphon.protocol.tools import FunctionTool, ToolChoiceMode
 from tests.adapters.provider_servers import NAMES, SCENE_MODULES
@@ -31,14 +23,7 @@ from tests.adapters.scenes import FORMAT, TIME, TOOL
 from tests.run_server import ROOT
 
 PAGES = ROOT / "docs" / "adapters"
-HEADINGS = [
-    "Requests",
-    "Events",
-    "Stop reasons",
-    "Not carried",
-    "Ids and indexes",
-    "Approximated and omitted",
-]
+HEADINGS = ["Requests", "Events", "Stop reasons", "Not carried", "Ids and indexes", "Approximated and omitted"]
 
 
 def adapter(name: str) -> Adapter:
@@ -81,12 +66,7 @@ def test_every_page_has_the_same_headings(name: str) -> None:
 
 # --- requests -------------------------------------------------------------------------------------
 
-NESTED = {
-    "text": TextConfig,
-    "text.format": JsonSchemaFormat,
-    "reasoning": ReasoningConfig,
-    "tools[]": FunctionTool,
-}
+NESTED = {"text": TextConfig, "text.format": JsonSchemaFormat, "reasoning": ReasoningConfig, "tools[]": FunctionTool}
 """The values within a request whose fields a page may name."""
 
 KINDS = [*get_args(Item), *get_args(Content), *get_args(OutputFormat)]
@@ -102,9 +82,7 @@ OTHERS = re.compile(r"[a-z]+:[a-z_<>…]+|[a-z()]+://")
 def fields() -> set[str]:
     """Return every field of a request that has a name of its own, as a path."""
     names = set(Request.__struct_fields__)
-    return names | {
-        f"{at}.{name}" for at, kind in NESTED.items() for name in kind.__struct_fields__
-    }
+    return names | {f"{at}.{name}" for at, kind in NESTED.items() for name in kind.__struct_fields__}
 
 
 def backticked_names(cell: str) -> list[str]:
@@ -139,8 +117,7 @@ def test_a_page_lists_the_field_of_every_supported_option(name: str) -> None:
 def test_a_page_shows_the_events_of_every_scene(name: str) -> None:
     shown = by_name(table(page(name)["Events"], "scene", "events"))
     assert {scene: cells[0] for scene, cells in shown.items()} == {
-        scene: ", ".join(f"`{type}`" for type in events(name, scene))
-        for scene in SCENE_MODULES[name].SCENES
+        scene: ", ".join(f"`{type}`" for type in events(name, scene)) for scene in SCENE_MODULES[name].SCENES
     }
 
 
@@ -174,11 +151,7 @@ def finish_events(name: str, reason: parts.Reason) -> list[str]:
 
 PIXEL = "data:image/png;base64,iVBORw0KGgo="
 PDF = "data:application/pdf;base64,JVBERi0="
-ONLY_TIME = {
-    "type": "allowed_tools",
-    "mode": "auto",
-    "tools": [{"type": "function", "name": "time"}],
-}
+ONLY_TIME = {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "function", "name": "time"}]}
 LINK = "https://a.example/it"
 
 
@@ -218,9 +191,7 @@ PROBES: dict[str, dict] = {
     "file_urls": user_content({"type": "input_file", "file_url": LINK}),
     "file_ids": user_content({"type": "input_file", "file_id": "file_1"}),
     "videos": user_content({"type": "input_video", "video_url": LINK}),
-    "audio": user_content(
-        {"type": "input_audio", "input_audio": {"data": "UklGRg==", "format": "wav"}}
-    ),
+    "audio": user_content({"type": "input_audio", "input_audio": {"data": "UklGRg==", "format": "wav"}}),
 }
 """A request that asks for each feature."""
 
@@ -228,9 +199,7 @@ PROBES: dict[str, dict] = {
 def test_every_feature_can_be_requested() -> None:
     assert PROBES.keys() == features.ALL_FEATURES
     for feature, row in features.FEATURES.items():
-        assert row.is_requested(
-            encode_request(adapter("responses"), **PROBES[feature]).prompt.request
-        )
+        assert row.is_requested(encode_request(adapter("responses"), **PROBES[feature]).prompt.request)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -37,10 +37,7 @@ VLLM = {
 @pytest.mark.parametrize(
     ("value", "fault"),
     [
-        (
-            {"error": {"message": "No.", "type": "t", "code": 7, "param": "p"}},
-            ("No.", "t", "7", "p"),
-        ),
+        ({"error": {"message": "No.", "type": "t", "code": 7, "param": "p"}}, ("No.", "t", "7", "p")),
         ({"message": "No.", "code": ""}, ("No.", None, None, None)),
         ({"error": "No."}, ("No.", None, None, None)),
         ({"detail": "No."}, ("No.", None, None, None)),
@@ -113,9 +110,7 @@ def test_a_plain_text_error_is_quoted_and_a_web_page_is_not(
         (ErrorInfo(), 502),
     ],
 )
-def test_an_error_inside_an_answer_has_the_status_that_it_would_have_had(
-    fault: ErrorInfo, status: int
-):
+def test_an_error_inside_an_answer_has_the_status_that_it_would_have_had(fault: ErrorInfo, status: int):
     assert infer_status(fault) == status
 
 
@@ -127,11 +122,7 @@ LONG = "context_length_exceeded"
     [
         ("prompt is too long: 208310 tokens > 200000 maximum", None, LONG),
         ("input length and `max_tokens` exceed context limit: 188240 + 21333 > 200000", None, LONG),
-        (
-            "The input token count (9) exceeds the maximum number of tokens allowed (8).",
-            "INVALID_ARGUMENT",
-            LONG,
-        ),
+        ("The input token count (9) exceeds the maximum number of tokens allowed (8).", "INVALID_ARGUMENT", LONG),
         ("Input is too long for requested model.", "ValidationException", LONG),
         ("Number of input tokens exceeds maximum length.", "ValidationException", LONG),
         ("This model's maximum context length is 4096 tokens.", "400", LONG),
@@ -148,11 +139,7 @@ LONG = "context_length_exceeded"
         ("Model Not Exist", "invalid_request_error", "model_not_found"),
         ("prompt is too long", "content_filter", "content_filter"),
         ("'context window' is not one of the values", "invalid_value", "invalid_value"),
-        (
-            "Request refused: 'incorrect api key'.",
-            "content_policy_violation",
-            "content_policy_violation",
-        ),
+        ("Request refused: 'incorrect api key'.", "content_policy_violation", "content_policy_violation"),
         ("Slow down: credit balance is too low.", "slow_down", "slow_down"),
         ("1 validation error: input_value='the prompt is too long'", "400", "400"),
         ('Bad body: {"a": "The prompt is too long"}', None, None),
@@ -174,12 +161,7 @@ def test_common_error_messages_have_a_code(words: str, code: str | None, meant: 
             {"type": "error", "error": {"type": "invalid_request_error", "message": TOO_LONG}},
             "invalid_request_error",
         ),
-        (
-            Google,
-            400,
-            {"error": {"code": 400, "message": TOO_MANY, "status": "INVALID_ARGUMENT"}},
-            "invalid_request",
-        ),
+        (Google, 400, {"error": {"code": 400, "message": TOO_MANY, "status": "INVALID_ARGUMENT"}}, "invalid_request"),
         (Bedrock, 400, {"message": f"The model returned errors: {TOO_LONG}"}, "invalid_request"),
         (Ollama, 400, {"error": "input exceeds maximum context length"}, "invalid_request"),
         (OpenAI, 400, {"object": "error"} | VLLM, "BadRequestError"),
@@ -212,13 +194,7 @@ def test_a_prompt_that_is_too_long_has_the_same_code_everywhere(
 
 
 def test_a_client_gets_a_standard_error_status():
-    assert [client_status(status) for status in (302, 404, 529, 503, 600)] == [
-        502,
-        404,
-        503,
-        503,
-        502,
-    ]
+    assert [client_status(status) for status in (302, 404, 529, 503, 600)] == [502, 404, 503, 503, 502]
 
 
 def test_what_looks_like_a_key_is_redacted():

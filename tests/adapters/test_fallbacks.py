@@ -23,20 +23,9 @@ from tests.adapters.provider_servers import (
     whole_answer,
 )
 from tests.adapters.scenes import TOOL, responses
-from tests.http_client import (
-    event_types,
-    http_client,
-    parse_stream,
-    post_response,
-    stream_events,
-)
+from tests.http_client import event_types, http_client, parse_stream, post_response, stream_events
 from tests.run_server import run_server
-from tests.scripted_upstream import (
-    ScriptedAnswer,
-    json_answer,
-    scripted_upstream,
-    sse_answer,
-)
+from tests.scripted_upstream import ScriptedAnswer, json_answer, scripted_upstream, sse_answer
 
 CRAMPED = Capabilities(window=10)
 TEXT = SCENE_MODULES["openai"].SCENES["text"]
@@ -77,9 +66,7 @@ def chunk(finish: str | None = None, **delta: str) -> dict:
 
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("status", [401, 404, 429, 500])
-def test_the_next_model_answers_where_the_first_cannot(
-    patient: ProviderServers, status: int, stream: bool
-) -> None:
+def test_the_next_model_answers_where_the_first_cannot(patient: ProviderServers, status: int, stream: bool) -> None:
     patient.upstreams["anthropic"].play(error(status))
     patient.upstreams["openai"].play(stream_answer(TEXT) if stream else whole_answer(TEXT))
     answer = post_response(patient.address, model="best", stream=stream)
@@ -101,9 +88,7 @@ def again() -> Iterator[ProviderServers]:
 
 
 @pytest.mark.parametrize(("wait", "asked"), [("0", 2), ("3", 1)])
-def test_a_long_wait_is_not_worth_it_where_another_may_answer(
-    again: ProviderServers, wait: str, asked: int
-) -> None:
+def test_a_long_wait_is_not_worth_it_where_another_may_answer(again: ProviderServers, wait: str, asked: int) -> None:
     again.upstreams["anthropic"].play(error(429, retry_after=wait))
     again.upstreams["openai"].play(whole_answer(TEXT))
     assert post_response(again.address, model="best").status_code == 200
@@ -121,8 +106,7 @@ def test_a_window_that_is_too_small_is_a_reason_to_ask_another() -> None:
     small = replace(configure_provider("anthropic", "http://127.0.0.1:9"), models={"a": CRAMPED})
     with scripted_upstream(whole_answer(TEXT)) as openai:
         chosen = Settings(
-            providers=[small, configure_provider("openai", openai.url)],
-            aliases={"best": ["anthropic/a", "openai/b"]},
+            providers=[small, configure_provider("openai", openai.url)], aliases={"best": ["anthropic/a", "openai/b"]}
         )
         with run_server(chosen) as address:
             answer = post_response(address, model="best", input="word " * 100)
@@ -140,10 +124,7 @@ ITS_OWN = {
         "anthropic",
         {"error": {"type": "invalid_request_error", "message": "Your credit balance is too low"}},
     ),
-    "openai has too little room": (
-        "openai",
-        {"error": {"message": "Too long.", "code": "context_length_exceeded"}},
-    ),
+    "openai has too little room": ("openai", {"error": {"message": "Too long.", "code": "context_length_exceeded"}}),
     "bedrock does not serve the model": (
         "bedrock",
         {"message": "Invocation of model ID m with on-demand throughput isn\u2019t supported."},
@@ -175,9 +156,7 @@ def test_any_other_400_is_the_requests(patient: ProviderServers, code: str | Non
     assert patient.upstreams["writer"].requests == []
 
 
-def test_a_bad_request_is_reported_to_the_client_without_a_fallback(
-    patient: ProviderServers,
-) -> None:
+def test_a_bad_request_is_reported_to_the_client_without_a_fallback(patient: ProviderServers) -> None:
     patient.upstreams["anthropic"].play(error(400))
     assert post_response(patient.address, model="best").status_code == 400
     assert patient.upstreams["openai"].requests == []
@@ -207,9 +186,7 @@ def test_nothing_of_a_model_that_gave_way_is_left(patient: ProviderServers) -> N
     assert codes == ["fallback", "usage_estimated"]  # and openai has presence penalties
 
 
-def test_a_model_that_stood_in_may_fail_too(
-    patient: ProviderServers, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_model_that_stood_in_may_fail_too(patient: ProviderServers, caplog: pytest.LogCaptureFixture) -> None:
     patient.upstreams["anthropic"].play(error(401))
     begun = b'data: {"choices":[{"index":0,"delta":{"content":"So"}}]}\n\n'
     patient.upstreams["openai"].play(sse_answer(begun + b'data: {"error":{"message":"Bad."}}\n\n'))
@@ -228,9 +205,7 @@ def test_a_stream_that_breaks_after_its_first_word_does_not(patient: ProviderSer
     assert patient.upstreams["openai"].requests == []
 
 
-def test_a_request_falls_back_to_a_model_that_supports_it(
-    patient: ProviderServers,
-) -> None:
+def test_a_request_falls_back_to_a_model_that_supports_it(patient: ProviderServers) -> None:
     patient.upstreams["google"].play(error(500))
     patient.upstreams["openai"].play(whole_answer(TEXT))
     answer = post_response(patient.address, model="all", tools=[TOOL], tool_choice="required")
@@ -240,9 +215,7 @@ def test_a_request_falls_back_to_a_model_that_supports_it(
     assert codes == ["fallback", "fallback", "tool_not_called"]
 
 
-def test_the_next_model_makes_a_conversation_small_where_the_first_cannot(
-    patient: ProviderServers,
-) -> None:
+def test_the_next_model_makes_a_conversation_small_where_the_first_cannot(patient: ProviderServers) -> None:
     patient.upstreams["anthropic"].play(error(401))
     patient.upstreams["openai"].play(whole_answer(TEXT))
     body = {"model": "best", "input": "Hi!"}
@@ -258,10 +231,7 @@ def test_if_all_models_fail_the_last_error_is_returned(patient: ProviderServers)
     answer = post_response(patient.address, model="best")
     told = answer.json()["error"]["message"]
     assert answer.status_code == 401
-    assert told == (
-        "openai: Not so fast. Before it, others could not answer: "
-        "(anthropic/a: anthropic: Not so fast.)"
-    )
+    assert told == ("openai: Not so fast. Before it, others could not answer: (anthropic/a: anthropic: Not so fast.)")
 
 
 def test_an_alias_is_a_model(patient: ProviderServers) -> None:
@@ -283,9 +253,7 @@ WORDLESS = {
 
 
 @pytest.mark.parametrize("before", WORDLESS)
-def test_an_answer_that_breaks_without_a_word_has_failed(
-    patient: ProviderServers, before: str
-) -> None:
+def test_an_answer_that_breaks_without_a_word_has_failed(patient: ProviderServers, before: str) -> None:
     patient.upstreams["openai"].play(chunks(*WORDLESS[before]))
     last = stream_events(patient.address, model="openai/m")[-1]
     assert last["type"] == "response.failed"
@@ -329,9 +297,7 @@ def test_json_that_does_not_come_has_failed(patient: ProviderServers, stream: bo
     assert told["error"]["code"] == "invalid_structured_output"
 
 
-def test_a_whole_answer_that_broke_on_its_way_has_the_status_of_its_error(
-    patient: ProviderServers,
-) -> None:
+def test_a_whole_answer_that_broke_on_its_way_has_the_status_of_its_error(patient: ProviderServers) -> None:
     broke = {"code": "rate_limit_exceeded", "message": "Slow down."}
     said = responses.message("So")
     told = responses.response(said, status="failed", error=broke)
@@ -363,20 +329,14 @@ def test_what_it_reads_is_not(patient: ProviderServers) -> None:
     assert patient.upstreams["responses"].requests[-1].json["odd"] == 1
 
 
-def test_a_server_called_through_chat_gets_only_what_chat_supports(
-    patient: ProviderServers,
-) -> None:
+def test_a_server_called_through_chat_gets_only_what_chat_supports(patient: ProviderServers) -> None:
     there = patient.upstreams["responses"]
     there.play(error(404), whole_answer(TEXT))
-    assert unused_warnings(post_response(patient.address, model="responses/r", odd=1).json()) == [
-        "odd"
-    ]
+    assert unused_warnings(post_response(patient.address, model="responses/r", odd=1).json()) == ["odd"]
     assert there.requests[-1].path.endswith("/chat/completions")
 
 
-def test_the_fallback_warning_names_a_server_called_through_chat(
-    patient: ProviderServers,
-) -> None:
+def test_the_fallback_warning_names_a_server_called_through_chat(patient: ProviderServers) -> None:
     patient.upstreams["openai"].play(error(500))
     patient.upstreams["responses"].play(error(404), whole_answer(TEXT))
     warned = post_response(patient.address, model="last").json()["antiphon:warnings"]
@@ -392,17 +352,13 @@ def test_the_log_names_the_failed_provider_without_the_full_message(
     patient.upstreams["anthropic"].play(error(500))
     patient.upstreams["openai"].play(error(429))
     post_response(patient.address, model="best")
-    first, last = [
-        record.getMessage() for record in caplog.records if record.levelname == "WARNING"
-    ]
+    first, last = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     assert first.endswith(": 'anthropic/a' cannot answer (500 slow_down); asking 'openai/b'")
     assert last.endswith(": 'openai/b' cannot answer (429 slow_down)")
     assert "Not so fast" not in caplog.text
 
 
-def test_a_broken_answer_is_logged(
-    patient: ProviderServers, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_broken_answer_is_logged(patient: ProviderServers, caplog: pytest.LogCaptureFixture) -> None:
     forged = {"error": {"message": "Bad.", "type": "server_error", "code": "x\nERROR forged"}}
     patient.upstreams["openai"].play(chunks(chunk(content="So"), forged))
     stream_events(patient.address, model="openai/\nm")
@@ -441,9 +397,7 @@ def test_a_broken_whole_answer_has_the_logged_status_also_when_repeated(
     assert again.json()["error"]["message"] == first.json()["error"]["message"]
 
 
-def test_a_stalled_answer_is_a_timeout_for_every_request_with_its_key(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_a_stalled_answer_is_a_timeout_for_every_request_with_its_key(caplog: pytest.LogCaptureFixture) -> None:
     with serve_providers(["openai"], idle_seconds=0.2, retries=0) as served:
         begun = chunks(chunk(content="So"), chunk(content=" far"))
         served.upstreams["openai"].play(dataclasses.replace(begun, chunk_size=90, pause=1.0))

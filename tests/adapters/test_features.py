@@ -48,9 +48,7 @@ for name in BUILT_IN:
 
 def test_a_new_feature_is_a_warning_everywhere_until_an_adapter_lists_it() -> None:
     # In a process of its own: the feature has to exist before any adapter is imported.
-    done = subprocess.run(
-        [sys.executable, "-c", NEW_FEATURE], capture_output=True, text=True, check=True
-    )
+    done = subprocess.run([sys.executable, "-c", NEW_FEATURE], capture_output=True, text=True, check=True)
     warning = [("unsupported_parameter", "new_field")]
     assert done.stdout.splitlines() == [f"{name} {warning}" for name in NAMES]
 
@@ -76,9 +74,7 @@ def test_every_field_of_a_request_has_a_feature_or_is_handled_elsewhere() -> Non
 def test_a_format_of_json_without_a_schema_is_json_of_any_shape(name: str, schema: dict) -> None:
     format = {"type": "json_schema", "name": "report", **schema}
     asking = encode_request(adapter(name), text={"format": format})
-    assert (
-        asking.body == encode_request(adapter(name), text={"format": {"type": "json_object"}}).body
-    )
+    assert asking.body == encode_request(adapter(name), text={"format": {"type": "json_object"}}).body
     assert asking.warnings == []
 
 
@@ -89,9 +85,7 @@ FORCED = ("tool_choice", "toolChoice", "toolConfig': {'function", "allowed_tools
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("choice", ["auto", "none"])
 @pytest.mark.parametrize("tools", [[], [TOOL]])
-def test_the_answer_tool_is_offered_without_tool_choice(
-    name: str, choice: str, tools: list[dict]
-) -> None:
+def test_the_answer_tool_is_offered_without_tool_choice(name: str, choice: str, tools: list[dict]) -> None:
     lacking = Capabilities(lacks=frozenset({"json_schema", "tools_with_format", "tool_choice"}))
     wish = {"text": FORMAT, "tools": tools, "tool_choice": choice}
     sent = str(encode_request(adapter(name), capabilities=lacking, **wish).body)
@@ -153,9 +147,7 @@ def test_a_file_without_data_is_refused(name: str, data: str) -> None:
 )
 def test_a_sound_without_data_or_format_is_refused(name: str, sound: dict) -> None:
     error = find_error(name, {"type": "input_audio", **sound}).payload
-    assert error.message == (
-        "This 'openai:input_audio' cannot be sent: it has no data or no format."
-    )
+    assert error.message == ("This 'openai:input_audio' cannot be sent: it has no data or no format.")
     assert error.param == "input[0].content[1]"
 
 
@@ -199,9 +191,7 @@ DONE = {"type": "custom_tool_call_output", "call_id": "a", "output": "done"}
         ({"name": "a b"}, "tools[1].name", "invalid_value"),
     ],
 )
-def test_a_custom_tool_is_named_as_functions_are(
-    name: str, fields: dict, param: str, code: str
-) -> None:
+def test_a_custom_tool_is_named_as_functions_are(name: str, fields: dict, param: str, code: str) -> None:
     with pytest.raises(RequestError) as refused:
         encode_request(adapter(name), tools=[TOOL, {"type": "custom", **fields}])
     error = refused.value.payload
@@ -224,9 +214,7 @@ def invalid_item(item: dict, **fields: object) -> Item:
         (invalid_item(PATCH), invalid_item(DONE, output=None), "input[1].output"),
     ],
 )
-def test_an_invalid_custom_call_in_the_request_is_rejected(
-    name: str, call: Item, output: Item, param: str
-) -> None:
+def test_an_invalid_custom_call_in_the_request_is_rejected(name: str, call: Item, output: Item, param: str) -> None:
     request = Request(model="m", input=[call, output])
     with pytest.raises(RequestError) as refused:
         encode_prompt(adapter(name), Prompt("some-model", request, request.input))
@@ -242,9 +230,7 @@ def test_a_custom_call_may_have_a_long_id_and_an_empty_input() -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("call", [invalid_item(PATCH, name=""), invalid_item(PATCH, input=None)])
-def test_an_invalid_custom_call_of_the_history_is_dropped_with_its_output(
-    name: str, call: Item
-) -> None:
+def test_an_invalid_custom_call_of_the_history_is_dropped_with_its_output(name: str, call: Item) -> None:
     request = Request(model="m", input=[user_message("Hi!")])
     prompt = Prompt("some-model", request, [call, invalid_item(DONE), *request.input])
     sent, _ = encode_prompt(adapter(name), prompt)
@@ -261,7 +247,4 @@ def test_a_detail_that_a_model_lacks_is_not_sent(name: str) -> None:
     history = [{"role": "user", "content": [image]}, call, output]
     asking = encode_request(adapter(name), capabilities=lacking, input=history)
     assert "'low'" not in str(asking.body)
-    assert [warning.param for warning in asking.warnings] == [
-        "input[0].content[0].detail",
-        "input[2].output[0].detail",
-    ]
+    assert [warning.param for warning in asking.warnings] == ["input[0].content[0].detail", "input[2].output[0].detail"]

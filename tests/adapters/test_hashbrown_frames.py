@@ -34,18 +34,7 @@ from tests.adapters.provider_servers import (
     serve_providers,
     stream_answer,
 )
-from tests.adapters.scenes import (
-    Scene,
-    Summary,
-    anthropic,
-    azure,
-    bedrock,
-    google,
-    ollama,
-    openai,
-    responses,
-    writer,
-)
+from tests.adapters.scenes import Scene, Summary, anthropic, azure, bedrock, google, ollama, openai, responses, writer
 from tests.http_client import http_client, wait_until
 from tests.run_server import ROOT, run_server
 from tests.scripted_upstream import ScriptedAnswer, json_answer, sse_answer
@@ -103,10 +92,7 @@ WORDLESS: dict[str, tuple[bytes, int]] = {
     "azure": (azure.stream(*({"content": word} for word in WORDS)), 5),
     "writer": (writer.stream(*({"content": word} for word in WORDS)), 5),
     "ollama": (b"".join(map(ollama.message_line, WORDS)) + ollama.last_line(), 4),
-    "anthropic": (
-        anthropic.stream(anthropic.text_deltas(0, *WORDS), "end_turn", anthropic.usage(3, 4)),
-        3,
-    ),
+    "anthropic": (anthropic.stream(anthropic.text_deltas(0, *WORDS), "end_turn", anthropic.usage(3, 4)), 3),
     "bedrock": (bedrock.stream(bedrock.text(0, *WORDS)), 3),
     "google": (
         google.sse_stream(
@@ -116,10 +102,7 @@ WORDLESS: dict[str, tuple[bytes, int]] = {
         ),
         5,
     ),
-    "responses": (
-        responses.scene(responses.message("Hello"), seen=Summary(), deltas=WORDS).stream,
-        3,
-    ),
+    "responses": (responses.scene(responses.message("Hello"), seen=Summary(), deltas=WORDS).stream, 3),
 }
 """Words of each provider's, some of them empty, and how many chunks there are.
 
@@ -141,9 +124,7 @@ def test_every_chunk_is_a_delta_even_without_text(home: ProviderServers, name: s
 def two_calls(id: str, first: str, other: str) -> Summary:
     """Say what text and two calls mean."""
     one, another = json.loads(first), json.loads(other)
-    return Summary(
-        "Let me see.", [(id and f"{id}1", "weather", one), (id and f"{id}2", "time", another)]
-    )
+    return Summary("Let me see.", [(id and f"{id}1", "weather", one), (id and f"{id}2", "time", another)])
 
 
 A, B = '{"city":"Oslo"}', '{"zone":1}'
@@ -211,9 +192,7 @@ def test_text_has_the_first_index_and_calls_the_next(home: ProviderServers, name
     told = TEXT_AND_TWO[name]
     home.upstreams[name].play(stream_answer(told))
     frames = post_frames(home.address, model=f"{name}/m", tools=TOOLS)
-    assert (
-        summarize_frames(generation_frames(frames), told.expected)["calls"] == told.expected.calls
-    )
+    assert summarize_frames(generation_frames(frames), told.expected)["calls"] == told.expected.calls
     added = of_type(frames, "output_item.added")
     assert [(frame["outputIndex"], frame["item"]["type"]) for frame in added] == [
         (0, "message"),
@@ -224,9 +203,7 @@ def test_text_has_the_first_index_and_calls_the_next(home: ProviderServers, name
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("scene", ["call", "no_arguments"])
-def test_a_call_has_its_providers_id_or_a_stable_one(
-    home: ProviderServers, name: str, scene: str
-) -> None:
+def test_a_call_has_its_providers_id_or_a_stable_one(home: ProviderServers, name: str, scene: str) -> None:
     told = SCENE_MODULES[name].SCENES[scene]
     (call,) = call_frames(play_scene(home, name, told))
     ((given, *_),) = told.expected.calls
@@ -248,26 +225,18 @@ def test_what_a_filter_stops_fails_and_is_not_saved(home: ProviderServers, name:
     frames = play_scene(home, name, FILTERED[name])
     failed = frames[-1]
     assert failed["type"] == "response.failed"
-    assert (failed["response"]["status"], failed["response"]["error"]["code"]) == (
-        "failed",
-        "content_filter",
-    )
+    assert (failed["response"]["status"], failed["response"]["error"]["code"]) == ("failed", "content_filter")
 
 
 # --- what goes wrong -------------------------------------------------------------------------
 
-CHATTING = json_answer(
-    {"error": {"message": "Slow.", "type": "tokens", "param": "n", "code": "busy"}}, 429
-)
+CHATTING = json_answer({"error": {"message": "Slow.", "type": "tokens", "param": "n", "code": "busy"}}, 429)
 TROUBLES: dict[str, tuple[ScriptedAnswer, Json]] = {
     **dict.fromkeys(
-        ("openai", "azure", "writer", "responses"),
-        (CHATTING, {"type": "tokens", "code": "busy", "param": "n"}),
+        ("openai", "azure", "writer", "responses"), (CHATTING, {"type": "tokens", "code": "busy", "param": "n"})
     ),
     "anthropic": (
-        json_answer(
-            {"type": "error", "error": {"type": "rate_limit_error", "message": "Slow."}}, 429
-        ),
+        json_answer({"type": "error", "error": {"type": "rate_limit_error", "message": "Slow."}}, 429),
         {"type": "rate_limit_error"},
     ),
     "bedrock": (
@@ -275,9 +244,7 @@ TROUBLES: dict[str, tuple[ScriptedAnswer, Json]] = {
         {"type": "ThrottlingException"},
     ),
     "google": (
-        json_answer(
-            {"error": {"code": 429, "message": "Slow.", "status": "RESOURCE_EXHAUSTED"}}, 429
-        ),
+        json_answer({"error": {"code": 429, "message": "Slow.", "status": "RESOURCE_EXHAUSTED"}}, 429),
         {"type": "RESOURCE_EXHAUSTED"},
     ),
     "ollama": (json_answer({"error": "Slow."}, 429), {"type": "too_many_requests"}),
@@ -286,9 +253,7 @@ TROUBLES: dict[str, tuple[ScriptedAnswer, Json]] = {
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_an_error_response_is_a_single_error_frame_with_the_providers_message(
-    home: ProviderServers, name: str
-) -> None:
+def test_an_error_response_is_a_single_error_frame_with_the_providers_message(home: ProviderServers, name: str) -> None:
     answer, told = TROUBLES[name]
     home.upstreams[name].play(answer)
     (frame,) = post_frames(home.address, model=f"{name}/m")
@@ -307,19 +272,13 @@ def test_advice_on_when_to_try_again_is_passed_on(home: ProviderServers) -> None
 
 BROKEN: dict[str, tuple[bytes, Json]] = {
     **dict.fromkeys(
-        ("openai", "azure", "writer"),
-        (openai.frame({"error": {"message": "Bad.", "type": "oops"}}), {"type": "oops"}),
+        ("openai", "azure", "writer"), (openai.frame({"error": {"message": "Bad.", "type": "oops"}}), {"type": "oops"})
     ),
     "anthropic": (
-        anthropic.event(
-            {"type": "error", "error": {"type": "overloaded_error", "message": "Bad."}}
-        ),
+        anthropic.event({"type": "error", "error": {"type": "overloaded_error", "message": "Bad."}}),
         {"type": "overloaded_error"},
     ),
-    "bedrock": (
-        bedrock.exception("modelStreamErrorException", message="Bad."),
-        {"type": "ModelStreamErrorException"},
-    ),
+    "bedrock": (bedrock.exception("modelStreamErrorException", message="Bad."), {"type": "ModelStreamErrorException"}),
     "google": (
         google.sse_stream({"error": {"code": 503, "message": "Bad.", "status": "UNAVAILABLE"}}),
         {"type": "UNAVAILABLE"},
@@ -350,9 +309,7 @@ def split_emoji_stream(name: str) -> bytes:
 def test_an_error_in_mid_stream_is_the_last_frame(home: ProviderServers, name: str) -> None:
     trouble, told = BROKEN[name]
     scene = SCENE_MODULES[name].SCENES["text"]
-    broken = Scene(
-        split_emoji_stream(name) + trouble, b"", scene.expected, content_type=scene.content_type
-    )
+    broken = Scene(split_emoji_stream(name) + trouble, b"", scene.expected, content_type=scene.content_type)
     frames = play_scene(home, name, broken)
     assert of_type(frames, "output_text.delta")
     assert frames[-1]["type"] == "error"
@@ -364,17 +321,13 @@ def test_an_error_in_mid_stream_is_the_last_frame(home: ProviderServers, name: s
 def test_an_error_instead_of_an_answer_is_a_lone_one(home: ProviderServers, name: str) -> None:
     trouble, told = BROKEN[name]
     scene = SCENE_MODULES[name].SCENES["text"]
-    (frame,) = play_scene(
-        home, name, Scene(trouble, b"", scene.expected, content_type=scene.content_type)
-    )
+    (frame,) = play_scene(home, name, Scene(trouble, b"", scene.expected, content_type=scene.content_type))
     assert frame["type"] == "error"
     assert told.items() <= frame["error"].items()
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_stream_that_is_cut_ends_with_an_error_of_the_stream(
-    home: ProviderServers, name: str
-) -> None:
+def test_a_stream_that_is_cut_ends_with_an_error_of_the_stream(home: ProviderServers, name: str) -> None:
     scene = SCENE_MODULES[name].SCENES["text"]
     cut = Scene(split_emoji_stream(name), b"", scene.expected, content_type=scene.content_type)
     for options in ({"cut": True}, {}):
@@ -398,10 +351,7 @@ def test_a_provider_that_is_not_there_is_an_error_of_the_stream() -> None:
         nobody = configure_provider("openai", f"http://127.0.0.1:{taken.getsockname()[1]}")
         with run_server(Settings(providers=[nobody], retries=0)) as address:
             (frame,) = post_frames(address, model="openai/m")
-    assert (frame["error"]["type"], frame["error"]["code"]) == (
-        "stream_error",
-        "upstream_unreachable",
-    )
+    assert (frame["error"]["type"], frame["error"]["code"]) == ("stream_error", "upstream_unreachable")
 
 
 def test_a_client_that_leaves_ends_the_request_to_the_provider(home: ProviderServers) -> None:
@@ -423,9 +373,7 @@ def test_a_client_that_leaves_ends_the_request_to_the_provider(home: ProviderSer
 def test_a_thread_goes_on_after_a_tool_ran(home: ProviderServers, name: str) -> None:
     """Only the tool's message is sent, and the provider reads the whole conversation."""
     first = TEXT_AND_TWO[name]
-    home.upstreams[name].play(
-        stream_answer(first), stream_answer(SCENE_MODULES[name].SCENES["text"])
-    )
+    home.upstreams[name].play(stream_answer(first), stream_answer(SCENE_MODULES[name].SCENES["text"]))
     question = {"model": f"{name}/m", "tools": TOOLS}
     frames = post_frames(home.address, **question, messages=[user_message("What is the weather?")])
     assert types(frames)[-2:] == SAVED
@@ -446,9 +394,7 @@ def test_a_thread_goes_on_after_a_tool_ran(home: ProviderServers, name: str) -> 
     sent = json.dumps(home.upstreams[name].requests[-1].json)
     for words in ("What is the weather?", "Let me see.", "Oslo", "degrees", "21", "22"):
         assert words in sent
-    loaded = post_frames(
-        home.address, model="m", operation="load-thread", threadId=thread, messages=[]
-    )
+    loaded = post_frames(home.address, model="m", operation="load-thread", threadId=thread, messages=[])
     assert types(loaded) == LOADED
     roles = [message["role"] for message in loaded[-1]["thread"]]
     assert roles == ["user", "assistant", "tool", "tool", "assistant"]
@@ -466,9 +412,7 @@ SIGNATURES = {
 def test_a_thread_keeps_what_the_provider_wants_back(home: ProviderServers, name: str) -> None:
     """A signature of the thinking that led to a call: the client never sees it."""
     thinking = SCENE_MODULES[name].SCENES["thinking_and_call"]
-    home.upstreams[name].play(
-        stream_answer(thinking), stream_answer(SCENE_MODULES[name].SCENES["text"])
-    )
+    home.upstreams[name].play(stream_answer(thinking), stream_answer(SCENE_MODULES[name].SCENES["text"]))
     question = {"model": f"{name}/m"} | expected_request(thinking.request)
     frames = post_frames(home.address, **question)
     (call,) = call_frames(frames)
@@ -476,9 +420,7 @@ def test_a_thread_keeps_what_the_provider_wants_back(home: ProviderServers, name
     thread = frames[-1]["threadId"]
     post_frames(home.address, **question, threadId=thread, messages=[result])
     sent = json.dumps(home.upstreams[name].requests[-1].json)
-    loaded = post_frames(
-        home.address, model="m", operation="load-thread", threadId=thread, messages=[]
-    )
+    loaded = post_frames(home.address, model="m", operation="load-thread", threadId=thread, messages=[])
     for signature in SIGNATURES[name]:
         assert signature in sent
         assert signature not in json.dumps([frames, loaded])
@@ -489,13 +431,9 @@ def test_a_thread_keeps_what_the_provider_wants_back(home: ProviderServers, name
 def test_a_thread_is_not_saved_after_an_error(home: ProviderServers, name: str) -> None:
     home.upstreams[name].play(stream_answer(SCENE_MODULES[name].SCENES["text"]), TROUBLES[name][0])
     thread = post_frames(home.address, model=f"{name}/m")[-1]["threadId"]
-    frames = post_frames(
-        home.address, model=f"{name}/m", threadId=thread, messages=[user_message("And?")]
-    )
+    frames = post_frames(home.address, model=f"{name}/m", threadId=thread, messages=[user_message("And?")])
     assert types(frames) == [*LOADED, "error"]
-    loaded = post_frames(
-        home.address, model="m", operation="load-thread", threadId=thread, messages=[]
-    )
+    loaded = post_frames(home.address, model="m", operation="load-thread", threadId=thread, messages=[])
     assert len(loaded[-1]["thread"]) == 2
 
 
@@ -518,9 +456,7 @@ def test_the_page_names_every_frame() -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize(("scene", "told"), table_rows("In which order"))
-def test_the_page_shows_the_order_of_frames(
-    home: ProviderServers, name: str, scene: str, told: str
-) -> None:
+def test_the_page_shows_the_order_of_frames(home: ProviderServers, name: str, scene: str, told: str) -> None:
     frames = play_scene(home, name, SCENE_MODULES[name].SCENES[scene])
     said = [frame["type"] for frame in frames if frame.get("delta") != ""]
     assert ", ".join(f"`{type}`" for type, _ in groupby(said)) == told

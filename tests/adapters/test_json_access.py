@@ -22,8 +22,7 @@ def test_empty_fields_are_dropped():
 
 
 @pytest.mark.parametrize(
-    ("value", "text"),
-    [('{"a":1}', '{"a":1}'), ("", ""), ({"a": 1}, '{"a":1}'), ([], "[]"), (None, "{}")],
+    ("value", "text"), [('{"a":1}', '{"a":1}'), ("", ""), ({"a": 1}, '{"a":1}'), ([], "[]"), (None, "{}")]
 )
 def test_a_text_is_kept_and_anything_else_becomes_json(value: object, text: str):
     assert to_json_text(value) == text

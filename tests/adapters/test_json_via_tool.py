@@ -9,9 +9,8 @@ from antiphon.adapters.base import Capabilities
 from antiphon.adapters.json_via_tool import find_mismatch
 from antiphon.adapters.openai import OpenAI
 from antiphon.adapters.writer import Writer
-from antiphon.engine.tool_choice import ToolChoiceFilter
-from antiphon.protocol.content import RefusalContent
-from antiphon.protocol.items import FunctionCall, Message
+from antiphon.engine.run import ToolChoiceFilter
+from antiphon.protocol.items import FunctionCall, Message, RefusalContent
 from antiphon.protocol.response import Response
 from tests.adapters.run_adapter import (
     EncodedRequest,
@@ -189,10 +188,7 @@ def nest_reference(value: object, url: str) -> object:
 
 
 def test_a_schema_may_refer_to_itself() -> None:
-    schema: dict[str, object] = {
-        "properties": {"a": {"$ref": "#/$defs/n"}},
-        "$defs": {"n": {"type": "string"}},
-    }
+    schema: dict[str, object] = {"properties": {"a": {"$ref": "#/$defs/n"}}, "$defs": {"n": {"type": "string"}}}
     assert find_mismatch('{"a": "x"}', schema) is None
     assert find_mismatch('{"a": 1}', schema) == 'a: 1 is not of type "string"'
 

@@ -34,11 +34,7 @@ TOOLS = [
     {
         "type": "function",
         "name": "get_weather",
-        "parameters": {
-            "type": "object",
-            "properties": {"city": {"type": "string"}},
-            "required": ["city"],
-        },
+        "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
     },
     {"type": "function", "name": "get_time", "parameters": {"type": "object", "properties": {}}},
 ]
@@ -47,10 +43,7 @@ CUT = ("failed", "upstream_cut")
 
 def settings(server: LLMockServer, **choices: float) -> Settings:
     """Configure llmock once for each dialect."""
-    providers = [
-        Provider(name=name, adapter=name, base_url=server.base_url(place))
-        for name, place in PLACES.items()
-    ]
+    providers = [Provider(name=name, adapter=name, base_url=server.base_url(place)) for name, place in PLACES.items()]
     return Settings(providers=providers, keys=dict.fromkeys(PLACES, "a-key"), **choices)  # type: ignore[arg-type]
 
 
@@ -83,18 +76,16 @@ def find_problems(llmock: LLMock) -> list[str]:
 @every_dialect
 def test_text_is_passed_through(home: str, llmock: LLMock, dialect: str, stream: bool) -> None:
     llmock.reply(TEXT)
-    assert post_and_summarize(
-        home, model=f"{dialect}/some-model", stream=stream
-    ) == ResponseSummary([message_summary(TEXT)])
+    assert post_and_summarize(home, model=f"{dialect}/some-model", stream=stream) == ResponseSummary(
+        [message_summary(TEXT)]
+    )
     assert llmock.last_request.model == "some-model"
     llmock.assert_resilient(strict=True)
 
 
 @both_ways
 @every_dialect
-def test_a_call_is_made_and_its_output_is_answered(
-    home: str, llmock: LLMock, dialect: str, stream: bool
-) -> None:
+def test_a_call_is_made_and_its_output_is_answered(home: str, llmock: LLMock, dialect: str, stream: bool) -> None:
     model = f"{dialect}/some-model"
     asked = {"role": "user", "content": "What is the weather?"}
     made = post_and_summarize(home, model=model, input=[asked], tools=TOOLS, stream=stream)
@@ -102,10 +93,7 @@ def test_a_call_is_made_and_its_output_is_answered(
     first = post_response(home, model=model, input=[asked], tools=TOOLS).json()
     [call] = first["output"]
     output = {"type": "function_call_output", "call_id": call["call_id"], "output": "sunny"}
-    for round in (
-        {"input": [asked, call, output]},
-        {"input": [output], "previous_response_id": first["id"]},
-    ):
+    for round in ({"input": [asked, call, output]}, {"input": [output], "previous_response_id": first["id"]}):
         llmock.reset().reply("It is sunny.")
         answered = post_and_summarize(home, model=model, tools=TOOLS, stream=stream, **round)
         assert answered == ResponseSummary([message_summary("It is sunny.")])
@@ -117,14 +105,10 @@ def test_a_call_is_made_and_its_output_is_answered(
 
 @both_ways
 @every_dialect
-def test_text_and_calls_come_together(
-    home: str, llmock: LLMock, dialect: str, stream: bool
-) -> None:
+def test_text_and_calls_come_together(home: str, llmock: LLMock, dialect: str, stream: bool) -> None:
     llmock.call_tool("get_weather", PARIS, text="Let me look.")
     answered = post_and_summarize(home, model=f"{dialect}/some-model", tools=TOOLS, stream=stream)
-    assert answered == ResponseSummary(
-        [message_summary("Let me look."), call_summary("get_weather", PARIS)]
-    )
+    assert answered == ResponseSummary([message_summary("Let me look."), call_summary("get_weather", PARIS)])
 
 
 @every_dialect
@@ -165,16 +149,12 @@ def test_a_call_with_invalid_arguments_is_passed_on_unchanged(
     llmock.break_tool_call("malformed_arguments")
     answered = post_and_summarize(home, model=f"{dialect}/some-model", tools=TOOLS, stream=stream)
     object_ = dialect == "google" or (dialect == "anthropic" and not stream)
-    assert answered == ResponseSummary(
-        [call_summary("get_weather", {} if object_ else '{"city": "')]
-    )
+    assert answered == ResponseSummary([call_summary("get_weather", {} if object_ else '{"city": "')])
 
 
 @both_ways
 @every_dialect
-def test_a_call_of_an_unknown_tool_is_passed_on(
-    home: str, llmock: LLMock, dialect: str, stream: bool
-) -> None:
+def test_a_call_of_an_unknown_tool_is_passed_on(home: str, llmock: LLMock, dialect: str, stream: bool) -> None:
     llmock.break_tool_call("unknown_tool")
     answered = post_and_summarize(home, model=f"{dialect}/some-model", tools=TOOLS, stream=stream)
     assert answered == ResponseSummary([call_summary("llmock_unknown_tool", {"city": "mock-city"})])
@@ -185,28 +165,20 @@ def test_a_call_of_an_unknown_tool_is_passed_on(
 
 @both_ways
 @every_dialect
-def test_an_answer_that_is_too_long_is_incomplete(
-    home: str, llmock: LLMock, dialect: str, stream: bool
-) -> None:
+def test_an_answer_that_is_too_long_is_incomplete(home: str, llmock: LLMock, dialect: str, stream: bool) -> None:
     """llmock's Responses say `completed` of the message, and in the name of the last event."""
     llmock.add(Reply(text="And so it", finish_reason="length"))
-    assert post_and_summarize(
-        home, model=f"{dialect}/some-model", stream=stream
-    ) == ResponseSummary(
+    assert post_and_summarize(home, model=f"{dialect}/some-model", stream=stream) == ResponseSummary(
         [message_summary("And so it", "incomplete")], "incomplete", "max_output_tokens"
     )
 
 
 @both_ways
 @pytest.mark.parametrize("dialect", ["openai", "anthropic", "google"])
-def test_an_answer_that_was_filtered_is_incomplete(
-    home: str, llmock: LLMock, dialect: str, stream: bool
-) -> None:
+def test_an_answer_that_was_filtered_is_incomplete(home: str, llmock: LLMock, dialect: str, stream: bool) -> None:
     """llmock's Responses have no word for it."""
     llmock.add(Reply(text="And so it", finish_reason="content_filter"))
-    assert post_and_summarize(
-        home, model=f"{dialect}/some-model", stream=stream
-    ) == ResponseSummary(
+    assert post_and_summarize(home, model=f"{dialect}/some-model", stream=stream) == ResponseSummary(
         [message_summary("And so it", "incomplete")], "incomplete", "content_filter"
     )
 
@@ -255,9 +227,7 @@ def test_an_overloaded_provider_is_unavailable(home: str, llmock: LLMock, dialec
 @pytest.mark.parametrize("after", [0, 1, 3, 5])
 @pytest.mark.parametrize("fault", ["disconnect", "truncate", "corrupt"])
 @every_dialect
-def test_a_stream_that_breaks_never_completes(
-    home: str, llmock: LLMock, dialect: str, fault: str, after: int
-) -> None:
+def test_a_stream_that_breaks_never_completes(home: str, llmock: LLMock, dialect: str, fault: str, after: int) -> None:
     getattr(llmock.reply(TEXT), fault)(after_chunks=after)
     answered = post_and_summarize(home, model=f"{dialect}/some-model", stream=True)
     assert isinstance(answered, ResponseSummary)
@@ -271,9 +241,7 @@ def test_a_stream_that_breaks_never_completes(
 
 @pytest.mark.parametrize("fault", ["disconnect", "truncate"])
 @pytest.mark.parametrize(("dialect", "after"), [("openai", 3), ("anthropic", 3), ("responses", 4)])
-def test_a_call_that_breaks_never_completes(
-    home: str, llmock: LLMock, dialect: str, after: int, fault: str
-) -> None:
+def test_a_call_that_breaks_never_completes(home: str, llmock: LLMock, dialect: str, after: int, fault: str) -> None:
     getattr(llmock.call_tool("get_weather", PARIS), fault)(after_chunks=after)
     answered = post_and_summarize(home, model=f"{dialect}/some-model", tools=TOOLS, stream=True)
     assert answered == ResponseSummary(
@@ -290,13 +258,9 @@ def test_a_slow_answer_is_waited_for(home: str, llmock: LLMock, dialect: str) ->
     llmock.reply(TEXT, times=3).delay(0.1)
     assert post_and_summarize(home, model=model) == ResponseSummary([message_summary(TEXT)])
     llmock.slow_first_token(0.1)
-    assert post_and_summarize(home, model=model, stream=True) == ResponseSummary(
-        [message_summary(TEXT)]
-    )
+    assert post_and_summarize(home, model=model, stream=True) == ResponseSummary([message_summary(TEXT)])
     llmock.stall(after_chunks=3, seconds=0.1)
-    assert post_and_summarize(home, model=model, stream=True) == ResponseSummary(
-        [message_summary(TEXT)]
-    )
+    assert post_and_summarize(home, model=model, stream=True) == ResponseSummary([message_summary(TEXT)])
 
 
 def test_a_stream_that_stalls_is_left(llmock_server: LLMockServer, llmock: LLMock) -> None:
@@ -313,22 +277,16 @@ def test_a_stream_that_stalls_is_left(llmock_server: LLMockServer, llmock: LLMoc
 
 
 @every_dialect
-def test_a_retry_waits_as_long_as_the_provider_asks(
-    patient: str, llmock: LLMock, dialect: str
-) -> None:
+def test_a_retry_waits_as_long_as_the_provider_asks(patient: str, llmock: LLMock, dialect: str) -> None:
     llmock.rate_limit(retry_after=0.3).reply(TEXT)
-    assert post_and_summarize(patient, model=f"{dialect}/some-model") == ResponseSummary(
-        [message_summary(TEXT)]
-    )
+    assert post_and_summarize(patient, model=f"{dialect}/some-model") == ResponseSummary([message_summary(TEXT)])
     assert len(llmock.requests) == 2
     llmock.assert_resilient(strict=True)
 
 
 @both_ways
 @every_dialect
-def test_we_try_again_what_may_succeed(
-    patient: str, llmock: LLMock, dialect: str, stream: bool
-) -> None:
+def test_we_try_again_what_may_succeed(patient: str, llmock: LLMock, dialect: str, stream: bool) -> None:
     llmock.fail(500).reply(TEXT)
     answered = post_and_summarize(patient, model=f"{dialect}/some-model", stream=stream)
     assert answered == ResponseSummary([message_summary(TEXT)])
@@ -347,9 +305,7 @@ def test_we_give_up_in_the_end(patient: str, llmock: LLMock, dialect: str) -> No
 
 @pytest.mark.parametrize("status", [400, 401, 403, 422])
 @every_dialect
-def test_we_never_repeat_what_cannot_succeed(
-    patient: str, llmock: LLMock, dialect: str, status: int
-) -> None:
+def test_we_never_repeat_what_cannot_succeed(patient: str, llmock: LLMock, dialect: str, status: int) -> None:
     llmock.fail(status, times=None)
     answered = post_and_summarize(patient, model=f"{dialect}/some-model")
     assert isinstance(answered, ErrorSummary)
@@ -358,9 +314,7 @@ def test_we_never_repeat_what_cannot_succeed(
 
 
 @every_dialect
-def test_a_broken_stream_is_reported_although_llmock_cannot_see_it(
-    patient: str, llmock: LLMock, dialect: str
-) -> None:
+def test_a_broken_stream_is_reported_although_llmock_cannot_see_it(patient: str, llmock: LLMock, dialect: str) -> None:
     """It wants a cut stream asked for again; what has begun cannot be, and the client is told."""
     llmock.reply(TEXT).truncate(after_chunks=5)
     answered = post_and_summarize(patient, model=f"{dialect}/some-model", stream=True)

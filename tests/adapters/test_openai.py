@@ -15,19 +15,8 @@ from antiphon.protocol import parts
 from antiphon.protocol.items import Message, Reasoning
 from antiphon.protocol.struct import to_builtins
 from antiphon.wire.chat.request import CUSTOM_TOOL_CALL_OUTPUT
-from tests.adapters.chat_summary import (
-    HELLO,
-    join_text,
-    sdk_options,
-    summarize_sdk,
-    whole_answer,
-)
-from tests.adapters.run_adapter import (
-    decode_parts,
-    decode_response,
-    encode_request,
-    make_adapter,
-)
+from tests.adapters.chat_summary import HELLO, join_text, sdk_options, summarize_sdk, whole_answer
+from tests.adapters.run_adapter import decode_parts, decode_response, encode_request, make_adapter
 from tests.adapters.scenes import NAMES, TIME, TOOL
 from tests.adapters.scenes.openai import BERLIN, SCENES
 from tests.scripted_upstream import scripted_upstream, sse_answer
@@ -81,12 +70,7 @@ def test_every_finish_keeps_the_providers_reason(raw: str, reason: parts.Reason)
 
 def test_a_compatible_server_gets_the_field_names_that_all_servers_know():
     asking = encode_request(
-        LOCAL,
-        instructions="Be brief.",
-        max_output_tokens=50,
-        stream=True,
-        seed=7,
-        reasoning={"effort": "low"},
+        LOCAL, instructions="Be brief.", max_output_tokens=50, stream=True, seed=7, reasoning={"effort": "low"}
     )
     assert asking.sent.url == "http://localhost:8000/v1/chat/completions"
     assert asking.body == {
@@ -109,11 +93,7 @@ def test_a_compatible_server_is_not_sent_what_only_openai_has():
         safety_identifier="s",
         text={"verbosity": "low"},
         tools=[TOOL, TIME, {"type": "custom", "name": "patch"}],
-        tool_choice={
-            "type": "allowed_tools",
-            "mode": "auto",
-            "tools": [{"type": "function", "name": "time"}],
-        },
+        tool_choice={"type": "allowed_tools", "mode": "auto", "tools": [{"type": "function", "name": "time"}]},
     )
     assert asking.body == {"model": "some-model", "messages": [HELLO], "tools": [TIMER]}
     assert [(warning.code, warning.param) for warning in asking.warnings] == [
@@ -129,24 +109,13 @@ def test_custom_calls_and_refusals_are_converted_for_a_compatible_server():
     said = [
         {"role": "user", "content": [{"type": "input_video", "video_url": "https://a.b/c.mp4"}]},
         {"type": "custom_tool_call", "call_id": "a", "name": "patch", "input": "+1"},
-        {
-            "type": "custom_tool_call_output",
-            "call_id": "a",
-            "output": [{"type": "input_text", "text": "Done."}],
-        },
+        {"type": "custom_tool_call_output", "call_id": "a", "output": [{"type": "input_text", "text": "Done."}]},
         {"role": "assistant", "content": [{"type": "refusal", "refusal": "No."}]},
     ]
     function = {"name": "patch", "arguments": '{"input":"+1"}'}
     assert encode_request(LOCAL, input=said).body["messages"] == [
-        {
-            "role": "user",
-            "content": [{"type": "video_url", "video_url": {"url": "https://a.b/c.mp4"}}],
-        },
-        {
-            "role": "assistant",
-            "content": None,
-            "tool_calls": [{"id": "a", "type": "function", "function": function}],
-        },
+        {"role": "user", "content": [{"type": "video_url", "video_url": {"url": "https://a.b/c.mp4"}}]},
+        {"role": "assistant", "content": None, "tool_calls": [{"id": "a", "type": "function", "function": function}]},
         {"role": "tool", "tool_call_id": "a", "content": "Done."},
         {"role": "assistant", "content": "No."},
     ]
@@ -200,17 +169,8 @@ def replay_loop(adapter: Adapter, body: bytes, *then: dict) -> list[dict]:
 @pytest.mark.parametrize("field", ["reasoning_content", "reasoning"])
 def test_reasoning_before_a_call_is_sent_back_in_its_field(field: str):
     body = SCENES["thinking_and_call"].stream.replace(b"reasoning_content", field.encode())
-    call = {
-        "id": "call_a",
-        "type": "function",
-        "function": {"name": "weather", "arguments": BERLIN},
-    }
-    turn = {
-        "role": "assistant",
-        "content": "One moment.",
-        field: "The user wants weather.",
-        "tool_calls": [call],
-    }
+    call = {"id": "call_a", "type": "function", "function": {"name": "weather", "arguments": BERLIN}}
+    turn = {"role": "assistant", "content": "One moment.", field: "The user wants weather.", "tool_calls": [call]}
     output = {"role": "tool", "tool_call_id": "call_a", "content": "21"}
     assert replay_loop(LOCAL, body) == [HELLO, turn, output]
     later = [{"role": "assistant", "content": "21."}, HELLO]
@@ -225,10 +185,7 @@ def test_thinking_that_led_to_no_call_stays_behind_when_the_user_goes_on():
     )
     said = [HELLO, to_builtins(thought), {"role": "assistant", "content": "Hi."}]
     answer = {"role": "assistant", "content": "Hi."}
-    assert encode_request(LOCAL, input=said).body["messages"] == [
-        HELLO,
-        answer | {"reasoning_content": "Hm."},
-    ]
+    assert encode_request(LOCAL, input=said).body["messages"] == [HELLO, answer | {"reasoning_content": "Hm."}]
     assert encode_request(LOCAL, input=[*said, HELLO]).body["messages"] == [HELLO, answer, HELLO]
 
 
@@ -255,10 +212,7 @@ def test_foreign_thinking_is_left_out():
         {"type": "reasoning", "id": "rs_2", "summary": [], "encrypted_content": "gAAAA"},
     ]
     said = [HELLO, *thoughts, {"role": "assistant", "content": "Hi."}, *thoughts]
-    assert encode_request(LOCAL, input=said).body["messages"] == [
-        HELLO,
-        {"role": "assistant", "content": "Hi."},
-    ]
+    assert encode_request(LOCAL, input=said).body["messages"] == [HELLO, {"role": "assistant", "content": "Hi."}]
 
 
 # --- errors before the answer ---
@@ -287,9 +241,7 @@ LIMITED = {
         (503, b"", "model_error", None, True),
     ],
 )
-def test_a_refusal_keeps_the_providers_text(
-    status: int, body: bytes, type: str, code: str | None, retryable: bool
-):
+def test_a_refusal_keeps_the_providers_text(status: int, body: bytes, type: str, code: str | None, retryable: bool):
     error = OPENAI.decode_error(status, {"retry-after": "7"}, body)
     assert (error.status, error.payload.type, error.retryable) == (status, type, retryable)
     assert code is None or error.payload.code == code

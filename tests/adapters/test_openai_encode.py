@@ -11,12 +11,7 @@ from antiphon.protocol.errors import RequestError
 from antiphon.transport.request import Key
 from tests.adapters.chat_summary import HELLO, sdk_options, whole_answer
 from tests.adapters.run_adapter import EncodedRequest, encode_request, make_adapter
-from tests.adapters.scenes import (
-    FORMAT,
-    SCHEMA,
-    TIME,
-    TOOL,
-)
+from tests.adapters.scenes import FORMAT, SCHEMA, TIME, TOOL
 from tests.adapters.scenes.openai import BERLIN, SCENES
 from tests.scripted_upstream import ReceivedRequest, scripted_upstream
 
@@ -53,25 +48,16 @@ def test_the_request_goes_where_openais_sdk_sends_it():
     assert theirs.headers["authorization"] == "Bearer sk-test"
     assert OPENAI.credential() == Key()
     assert OPENAI.models_request() is not None
-    assert OPENAI.decode_models({"data": [{"id": "gpt-5"}, {"id": "gpt-5-mini"}]}) == [
-        "gpt-5",
-        "gpt-5-mini",
-    ]
+    assert OPENAI.decode_models({"data": [{"id": "gpt-5"}, {"id": "gpt-5-mini"}]}) == ["gpt-5", "gpt-5-mini"]
 
 
 OPTIONS: list[tuple[dict, dict]] = [
     ({}, {}),
     ({"stream": True}, {"stream": True, "stream_options": {"include_usage": True}}),
-    (
-        {"instructions": "Be brief."},
-        {"messages": [{"role": "developer", "content": "Be brief."}, HELLO]},
-    ),
+    ({"instructions": "Be brief."}, {"messages": [{"role": "developer", "content": "Be brief."}, HELLO]}),
     ({"max_output_tokens": 100}, {"max_completion_tokens": 100}),
     ({"temperature": 0.5, "top_p": 0.9}, {"temperature": 0.5, "top_p": 0.9}),
-    (
-        {"presence_penalty": 0.1, "frequency_penalty": -0.1},
-        {"presence_penalty": 0.1, "frequency_penalty": -0.1},
-    ),
+    ({"presence_penalty": 0.1, "frequency_penalty": -0.1}, {"presence_penalty": 0.1, "frequency_penalty": -0.1}),
     ({"stop": ["END"], "seed": 7}, {"stop": ["END"], "seed": 7}),
     ({"top_logprobs": 3}, {"logprobs": True, "top_logprobs": 3}),
     ({"include": ["message.output_text.logprobs"]}, {"logprobs": True}),
@@ -82,10 +68,7 @@ OPTIONS: list[tuple[dict, dict]] = [
     ),
     ({"reasoning": {"effort": "high"}}, {"reasoning_effort": "high"}),
     ({"text": {"verbosity": "low"}}, {"verbosity": "low"}),
-    (
-        {"text": {"format": {"type": "json_object"}}},
-        {"response_format": {"type": "json_object"}},
-    ),
+    ({"text": {"format": {"type": "json_object"}}}, {"response_format": {"type": "json_object"}}),
     (
         {"text": FORMAT},
         {
@@ -104,10 +87,7 @@ OPTIONS: list[tuple[dict, dict]] = [
     ),
     (
         {"tools": [TOOL], "tool_choice": {"type": "function", "name": "weather"}},
-        {
-            "tools": [FUNCTION],
-            "tool_choice": {"type": "function", "function": {"name": "weather"}},
-        },
+        {"tools": [FUNCTION], "tool_choice": {"type": "function", "function": {"name": "weather"}}},
     ),
     (
         {
@@ -122,10 +102,7 @@ OPTIONS: list[tuple[dict, dict]] = [
             "tools": [FUNCTION, TIMER],
             "tool_choice": {
                 "type": "allowed_tools",
-                "allowed_tools": {
-                    "mode": "required",
-                    "tools": [{"type": "function", "function": {"name": "time"}}],
-                },
+                "allowed_tools": {"mode": "required", "tools": [{"type": "function", "function": {"name": "time"}}]},
             },
         },
     ),
@@ -158,21 +135,8 @@ TURNS: list[tuple[str, Any, list[dict]]] = [
     ),
     (
         "several texts",
-        [
-            {
-                "role": "user",
-                "content": [
-                    {"type": "input_text", "text": "a"},
-                    {"type": "input_text", "text": "b"},
-                ],
-            }
-        ],
-        [
-            {
-                "role": "user",
-                "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}],
-            }
-        ],
+        [{"role": "user", "content": [{"type": "input_text", "text": "a"}, {"type": "input_text", "text": "b"}]}],
+        [{"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}],
     ),
     (
         "images and files",
@@ -186,10 +150,7 @@ TURNS: list[tuple[str, Any, list[dict]]] = [
                     {"type": "input_file", "filename": "a.pdf", "file_data": PDF},
                     {"type": "input_file", "file_data": PDF},
                     {"type": "input_file", "file_id": "file_1"},
-                    {
-                        "type": "input_audio",
-                        "input_audio": {"data": "AAAA", "format": "wav"},
-                    },
+                    {"type": "input_audio", "input_audio": {"data": "AAAA", "format": "wav"}},
                 ],
             }
         ],
@@ -234,16 +195,8 @@ TURNS: list[tuple[str, Any, list[dict]]] = [
                 "role": "assistant",
                 "content": "One moment.",
                 "tool_calls": [
-                    {
-                        "id": "a",
-                        "type": "function",
-                        "function": {"name": "weather", "arguments": BERLIN},
-                    },
-                    {
-                        "id": "b",
-                        "type": "function",
-                        "function": {"name": "time", "arguments": "{}"},
-                    },
+                    {"id": "a", "type": "function", "function": {"name": "weather", "arguments": BERLIN}},
+                    {"id": "b", "type": "function", "function": {"name": "time", "arguments": "{}"}},
                 ],
             },
             {"role": "tool", "tool_call_id": "a", "content": "21"},
@@ -277,13 +230,7 @@ TURNS: list[tuple[str, Any, list[dict]]] = [
             {
                 "role": "assistant",
                 "content": None,
-                "tool_calls": [
-                    {
-                        "id": "a",
-                        "type": "function",
-                        "function": {"name": "time", "arguments": "{}"},
-                    }
-                ],
+                "tool_calls": [{"id": "a", "type": "function", "function": {"name": "time", "arguments": "{}"}}],
             },
             {"role": "tool", "tool_call_id": "a", "content": ""},
         ],
@@ -291,17 +238,10 @@ TURNS: list[tuple[str, Any, list[dict]]] = [
     (
         "a refusal",
         [
-            {
-                "type": "message",
-                "role": "assistant",
-                "content": [{"type": "refusal", "refusal": "No."}],
-            },
+            {"type": "message", "role": "assistant", "content": [{"type": "refusal", "refusal": "No."}]},
             {"role": "user", "content": "Please."},
         ],
-        [
-            {"role": "assistant", "content": None, "refusal": "No."},
-            {"role": "user", "content": "Please."},
-        ],
+        [{"role": "assistant", "content": None, "refusal": "No."}, {"role": "user", "content": "Please."}],
     ),
     (
         "a custom tool",
@@ -314,9 +254,7 @@ TURNS: list[tuple[str, Any, list[dict]]] = [
             {
                 "role": "assistant",
                 "content": None,
-                "tool_calls": [
-                    {"id": "a", "type": "custom", "custom": {"name": "patch", "input": "+1"}}
-                ],
+                "tool_calls": [{"id": "a", "type": "custom", "custom": {"name": "patch", "input": "+1"}}],
             },
             {"role": "tool", "tool_call_id": "a", "content": "done"},
             {"role": "assistant", "content": "Done."},
@@ -327,18 +265,11 @@ TURNS: list[tuple[str, Any, list[dict]]] = [
         [
             {"type": "function_call", "call_id": "a", "name": "weather", "arguments": BERLIN},
             {"type": "custom_tool_call", "call_id": "b", "name": "patch", "input": "+1"},
-            {
-                "type": "function_call_output",
-                "call_id": "a",
-                "output": [{"type": "input_image", "image_url": PNG}],
-            },
+            {"type": "function_call_output", "call_id": "a", "output": [{"type": "input_image", "image_url": PNG}]},
             {
                 "type": "custom_tool_call_output",
                 "call_id": "b",
-                "output": [
-                    {"type": "input_text", "text": "done"},
-                    {"type": "input_image", "image_url": PNG},
-                ],
+                "output": [{"type": "input_text", "text": "done"}, {"type": "input_image", "image_url": PNG}],
             },
         ],
         [
@@ -346,11 +277,7 @@ TURNS: list[tuple[str, Any, list[dict]]] = [
                 "role": "assistant",
                 "content": None,
                 "tool_calls": [
-                    {
-                        "id": "a",
-                        "type": "function",
-                        "function": {"name": "weather", "arguments": BERLIN},
-                    },
+                    {"id": "a", "type": "function", "function": {"name": "weather", "arguments": BERLIN}},
                     {"id": "b", "type": "custom", "custom": {"name": "patch", "input": "+1"}},
                 ],
             },
@@ -386,14 +313,9 @@ def test_a_custom_tool_is_offered_and_required_as_openais_sdk_does_it():
         tool_choice={"type": "custom", "name": "patch"},
     )
     inner = {"syntax": "lark", "definition": "start: /.+/"}
-    custom = {
-        "name": "patch",
-        "description": "Patch.",
-        "format": {"type": "grammar", "grammar": inner},
-    }
+    custom = {"name": "patch", "description": "Patch.", "format": {"type": "grammar", "grammar": inner}}
     assert asking.body == sdk_request(
-        tools=[{"type": "custom", "custom": custom}],
-        tool_choice={"type": "custom", "custom": {"name": "patch"}},
+        tools=[{"type": "custom", "custom": custom}], tool_choice={"type": "custom", "custom": {"name": "patch"}}
     )
 
 
@@ -454,39 +376,17 @@ REFUSED: list[tuple[dict, str]] = [
     ({"tools": [{"type": "web_search"}], "tool_choice": {"type": "web_search"}}, "tool_choice"),
     ({"tools": [{"type": "web_search"}], "tool_choice": "required"}, "tool_choice"),
     ({"tools": [TOOL], "tool_choice": {"type": "web_search"}}, "tool_choice"),
+    ({"input": [{"role": "user", "content": [{"type": "input_image", "file_id": "f"}]}]}, "input[0].content[0]"),
     (
-        {"input": [{"role": "user", "content": [{"type": "input_image", "file_id": "f"}]}]},
-        "input[0].content[0]",
-    ),
-    (
-        {
-            "input": [
-                HELLO,
-                {"role": "user", "content": [{"type": "input_image", "image_url": "data:nothing"}]},
-            ]
-        },
+        {"input": [HELLO, {"role": "user", "content": [{"type": "input_image", "image_url": "data:nothing"}]}]},
         "input[1].content[0]",
     ),
     (
-        {
-            "input": [
-                {
-                    "role": "user",
-                    "content": [{"type": "input_file", "file_url": "https://example.com/a.pdf"}],
-                }
-            ]
-        },
+        {"input": [{"role": "user", "content": [{"type": "input_file", "file_url": "https://example.com/a.pdf"}]}]},
         "input[0].content[0]",
     ),
     (
-        {
-            "input": [
-                {
-                    "role": "user",
-                    "content": [{"type": "input_video", "video_url": "https://a.b/c.mp4"}],
-                }
-            ]
-        },
+        {"input": [{"role": "user", "content": [{"type": "input_video", "video_url": "https://a.b/c.mp4"}]}]},
         "input[0].content[0]",
     ),
 ]

@@ -27,9 +27,7 @@ def home() -> Iterator[ProviderServers]:
         yield served
 
 
-def post_turn(
-    home: ProviderServers, name: str, scene: str, stream: bool, **body: Any
-) -> dict[str, Any]:
+def post_turn(home: ProviderServers, name: str, scene: str, stream: bool, **body: Any) -> dict[str, Any]:
     """Have one provider play a scene in a conversation; return the response."""
     played = SCENE_MODULES[name].SCENES[scene]
     home.upstreams[name].play(stream_answer(played) if stream else whole_answer(played))
@@ -66,24 +64,12 @@ def test_a_chain_goes_through_all_providers_and_back(home: ProviderServers, stre
     response = post_turn(home, order[0], "text", stream, input="How is the weather in Lisbon?")
     for before, name in pairwise(order):
         called = post_turn(
-            home,
-            name,
-            call_id_of(name),
-            stream,
-            input=f"And now {name}, please.",
-            previous_response_id=response["id"],
+            home, name, call_id_of(name), stream, input=f"And now {name}, please.", previous_response_id=response["id"]
         )
         body = last_request_body(home, name)
         assert "How is the weather in Lisbon?" in body, (before, name)
         assert SCENE_MODULES[order[0]].SCENES["text"].expected.text in body
-        response = post_turn(
-            home,
-            name,
-            "text",
-            stream,
-            input=outputs(called),
-            previous_response_id=called["id"],
-        )
+        response = post_turn(home, name, "text", stream, input=outputs(called), previous_response_id=called["id"])
         body = last_request_body(home, name)
         assert OUTPUT in body
         assert "weather" in body
@@ -93,17 +79,9 @@ def test_a_chain_goes_through_all_providers_and_back(home: ProviderServers, stre
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_sealed_reasoning_is_sent_back_only_to_its_provider(
-    home: ProviderServers, name: str
-) -> None:
+def test_sealed_reasoning_is_sent_back_only_to_its_provider(home: ProviderServers, name: str) -> None:
     called = post_turn(
-        home,
-        name,
-        call_id_of(name),
-        True,
-        input="Weather?",
-        include=["reasoning.encrypted_content"],
-        store=False,
+        home, name, call_id_of(name), True, input="Weather?", include=["reasoning.encrypted_content"], store=False
     )
     said = [{"role": "user", "content": "Weather?"}, *called["output"], *outputs(called)]
     post_turn(home, name, "text", True, input=said, store=False)

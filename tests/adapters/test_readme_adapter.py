@@ -10,21 +10,10 @@ import pytest
 
 from antiphon.adapters import features
 from tests.adapters.provider_servers import NAMES
-from tests.adapters.test_docs import (
-    PAGES,
-    adapter,
-    observed_support,
-    table,
-)
+from tests.adapters.test_docs import PAGES, adapter, observed_support, table
 from tests.http_client import event_types, post_response, stream_events
 from tests.run_server import run_command
-from tests.scripted_upstream import (
-    ScriptedAnswer,
-    ScriptedUpstream,
-    json_answer,
-    ndjson_answer,
-    scripted_upstream,
-)
+from tests.scripted_upstream import ScriptedAnswer, ScriptedUpstream, json_answer, ndjson_answer, scripted_upstream
 
 PAGE = (PAGES / "README.md").read_text()
 STREAM = b'{"words":"Hel"}\n{"words":"lo!"}\n{"stopped":"done","read":3,"wrote":2}\n'
@@ -58,9 +47,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @contextmanager
-def serve_acme(
-    site: Path, folder: Path, *answers: ScriptedAnswer
-) -> Iterator[tuple[str, ScriptedUpstream]]:
+def serve_acme(site: Path, folder: Path, *answers: ScriptedAnswer) -> Iterator[tuple[str, ScriptedUpstream]]:
     """Serve what a scripted Acme says; give the server's address and Acme."""
     with scripted_upstream(*answers) as acme:
         there = f'base_url = "{acme.url}"\napi_key_env = "ACME_API_KEY"\n'
@@ -95,9 +82,7 @@ def test_an_adapter_of_ones_own_streams_and_answers_whole(site: Path, tmp_path: 
     ]
 
 
-def test_unsupported_input_is_rejected_and_a_broken_stream_fails(
-    site: Path, tmp_path: Path
-) -> None:
+def test_unsupported_input_is_rejected_and_a_broken_stream_fails(site: Path, tmp_path: Path) -> None:
     image = {"type": "input_image", "image_url": "data:image/png;base64,iVBORw0KGgo="}
     shown = [{"role": "user", "content": [image]}]
     with serve_acme(site, tmp_path, ndjson_answer(b'{"words":"Hel"}\n')) as (address, acme):
@@ -117,6 +102,5 @@ def test_the_table_lists_what_all_adapters_support() -> None:
     assert {feature for feature, *_ in rows} == features.ALL_FEATURES
     for feature, *cells in rows:
         assert cells == [
-            "yes" if feature in adapter(name).features else words[observed_support(name, feature)]
-            for name in NAMES
+            "yes" if feature in adapter(name).features else words[observed_support(name, feature)] for name in NAMES
         ]

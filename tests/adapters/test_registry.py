@@ -54,9 +54,7 @@ def install(site: Path, package: str, code: str, *adapters: str) -> None:
 
 def provider(adapter: str) -> Provider:
     """Make a provider, with all that some adapters need."""
-    return Provider(
-        name="some", adapter=adapter, endpoint="https://a.example", region="eu-central-1"
-    )
+    return Provider(name="some", adapter=adapter, endpoint="https://a.example", region="eu-central-1")
 
 
 def test_each_of_ours_is_an_adapter_of_its_name() -> None:
@@ -91,8 +89,7 @@ def test_a_broken_package_is_named_and_does_not_affect_others(site: Path) -> Non
     assert adapter_names() == [*OURS, "absent", "acme", "broken", "leaver", "strange"]
     reasons = {
         "broken": "of broken 1.5 cannot be loaded: ValueError: no luck",
-        "absent": "of absent 1.5 cannot be loaded: AttributeError: "
-        "module 'absent' has no attribute 'Adapter'",
+        "absent": "of absent 1.5 cannot be loaded: AttributeError: module 'absent' has no attribute 'Adapter'",
         "leaver": "of leaver 1.5 cannot be loaded: SystemExit",
         "strange": "of strange 1.5 is not an adapter: strange:Adapter is no subclass of Adapter",
     }
@@ -109,8 +106,7 @@ def test_a_package_cannot_replace_one_of_ours(site: Path) -> None:
     assert adapter_class("openai").__module__ == "antiphon.adapters.openai"
     assert adapter_names() == OURS
     assert find_plugin_problems() == [
-        "the adapter of cuckoo 1.5 is not used: 'openai' is Antiphon's own; "
-        "its author has to choose another name"
+        "the adapter of cuckoo 1.5 is not used: 'openai' is Antiphon's own; its author has to choose another name"
     ]
 
 
@@ -135,15 +131,9 @@ class Luckless(Ollama):
 """
 
 
-def test_an_adapter_that_raises_leads_to_the_fallback(
-    site: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_an_adapter_that_raises_leads_to_the_fallback(site: Path, caplog: pytest.LogCaptureFixture) -> None:
     install(site, "luckless", LUCKLESS, "luckless = luckless:Luckless")
-    settings = Settings(
-        providers=[provider("luckless")],
-        aliases={"best": ["some/large", "echo"]},
-        responses_dir=None,
-    )
+    settings = Settings(providers=[provider("luckless")], aliases={"best": ["some/large", "echo"]}, responses_dir=None)
     with run_server(create_app(settings)) as address:
         alone = post_response(address, model="some/large")
         instead = post_response(address, model="best")

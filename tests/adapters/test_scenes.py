@@ -26,20 +26,8 @@ from antiphon.protocol.response import Response
 from antiphon.protocol.synth import Synth
 from antiphon.protocol.synth_items import SynthOptions
 from antiphon.wire.openresponses import Dialect
-from tests.adapters.provider_servers import (
-    ALL_SCENES,
-    NAMES,
-    SCENE_MODULES,
-    configure_provider,
-    summarize,
-)
-from tests.adapters.run_adapter import (
-    EncodedRequest,
-    decode_parts,
-    decode_response,
-    encode_request,
-    synthesize,
-)
+from tests.adapters.provider_servers import ALL_SCENES, NAMES, SCENE_MODULES, configure_provider, summarize
+from tests.adapters.run_adapter import EncodedRequest, decode_parts, decode_response, encode_request, synthesize
 from tests.spec.schema_checks import check_event
 
 
@@ -64,9 +52,7 @@ def events_of(name: str, scene: str) -> list[Event]:
 
 @pytest.mark.parametrize("chunk_size", [0, 1, 7])
 @pytest.mark.parametrize(("name", "scene"), ALL_SCENES)
-def test_a_stream_has_the_expected_content_in_every_chunking(
-    name: str, scene: str, chunk_size: int
-) -> None:
+def test_a_stream_has_the_expected_content_in_every_chunking(name: str, scene: str, chunk_size: int) -> None:
     expected = SCENE_MODULES[name].SCENES[scene].expected
     _, response = stream_scene(name, scene, chunk_size)
     assert summarize(to_object(response), expected) == expected
@@ -92,10 +78,7 @@ def test_a_whole_answer_is_the_same_response_as_its_stream(name: str, scene: str
 def comparable_items(response: Response) -> list[dict[str, Any]]:
     """Return the output without ids, with parsed arguments: Bedrock streams them with spaces."""
     items = [{**item, "id": None} for item in to_object(response)["output"]]
-    return [
-        {**item, "arguments": json.loads(item["arguments"])} if "arguments" in item else item
-        for item in items
-    ]
+    return [{**item, "arguments": json.loads(item["arguments"])} if "arguments" in item else item for item in items]
 
 
 def to_object(response: Response) -> dict[str, Any]:
@@ -110,9 +93,7 @@ def test_a_text_begins_grows_ends_and_has_one_last_event(name: str) -> None:
     (done,) = [event for event in events if isinstance(event, OutputTextDone)]
     assert isinstance(events[0], ResponseCreated)
     assert "".join(delta.delta for delta in deltas) == done.text
-    assert {(e.item_id, e.output_index, e.content_index) for e in (*deltas, done)} == {
-        (done.item_id, 0, 0)
-    }
+    assert {(e.item_id, e.output_index, e.content_index) for e in (*deltas, done)} == {(done.item_id, 0, 0)}
     assert [isinstance(event, TERMINAL_EVENTS) for event in events].count(True) == 1
     assert isinstance(events[-1], TERMINAL_EVENTS)
 
@@ -156,10 +137,7 @@ def test_every_chunk_of_a_chat_is_a_delta_for_those_who_want_them_all(name: str)
     numbers = count()
     begun = Response.new(asking.prompt.request, id="resp_1", created_at=1)
     synth = Synth(
-        begun,
-        ids=lambda prefix: f"{prefix}_{next(numbers)}",
-        clock=lambda: 2.0,
-        options=SynthOptions(keep_empty=True),
+        begun, ids=lambda prefix: f"{prefix}_{next(numbers)}", clock=lambda: 2.0, options=SynthOptions(keep_empty=True)
     )
     events = synth.start()
     for part in decode_parts(asking, played.stream):

@@ -18,12 +18,7 @@ from tests.adapters.provider_servers import (
     summarize,
     whole_answer,
 )
-from tests.http_client import (
-    event_types,
-    http_client,
-    post_response,
-    stream_events,
-)
+from tests.http_client import event_types, http_client, post_response, stream_events
 from tests.scripted_upstream import json_answer, sse_answer
 from tests.spec.schema_checks import check_event, check_response
 
@@ -47,9 +42,7 @@ def test_a_stream_has_the_expected_content(home: ProviderServers, name: str, sce
 
 
 @pytest.mark.parametrize(("name", "scene"), SERVER_SCENES)
-def test_a_whole_answer_has_the_expected_content(
-    home: ProviderServers, name: str, scene: str
-) -> None:
+def test_a_whole_answer_has_the_expected_content(home: ProviderServers, name: str, scene: str) -> None:
     played = SCENE_MODULES[name].SCENES[scene]
     home.upstreams[name].play(whole_answer(played))
     answer = post_response(home.address, model=f"{name}/some-model", **played.request)
@@ -64,10 +57,7 @@ HALF = "A \ud83c"
 CITED: dict[str, Any] = {
     "content": "Hello",
     "annotations": [
-        {
-            "type": "url_citation",
-            "url_citation": {"url": "https://a", "title": HALF, "start_index": 0, "end_index": 5},
-        }
+        {"type": "url_citation", "url_citation": {"url": "https://a", "title": HALF, "start_index": 0, "end_index": 5}}
     ],
 }
 WEIGHED = {"content": [{"token": HALF, "logprob": -0.5, "bytes": None, "top_logprobs": []}]}
@@ -78,11 +68,7 @@ def test_half_an_emoji_in_side_data_breaks_nothing(home: ProviderServers, stream
     said = {"delta" if stream else "message": CITED}
     choice = {"index": 0, **said, "logprobs": WEIGHED, "finish_reason": "stop"}
     data = json.dumps({"choices": [choice]}).encode()
-    played = (
-        sse_answer(b"data: %b\n\ndata: [DONE]\n\n" % data)
-        if stream
-        else json_answer({"choices": [choice]})
-    )
+    played = sse_answer(b"data: %b\n\ndata: [DONE]\n\n" % data) if stream else json_answer({"choices": [choice]})
     home.upstreams["openai"].play(played)
     if stream:
         events = stream_events(home.address, model="openai/some-model")
@@ -130,9 +116,7 @@ NONE: list[tuple[str, object]] = [
 
 
 @pytest.mark.parametrize(("name", "body"), NONE)
-def test_a_body_that_is_not_an_answer_is_invalid(
-    home: ProviderServers, name: str, body: object
-) -> None:
+def test_a_body_that_is_not_an_answer_is_invalid(home: ProviderServers, name: str, body: object) -> None:
     home.upstreams[name].play(json_answer(body))
     answer = post_response(home.address, model=f"{name}/some-model")
     assert (answer.status_code, answer.json()["error"]["code"]) == (502, "upstream_invalid")

@@ -13,13 +13,7 @@ from antiphon.protocol.response import Response
 from tests.adapters.anthropic.builders import ANTHROPIC
 from tests.adapters.bedrock.builders import BEDROCK
 from tests.adapters.run_adapter import decode_response, encode_request, make_adapter
-from tests.adapters.scenes import (
-    TIME,
-    TOOL,
-    anthropic,
-    bedrock,
-    openai,
-)
+from tests.adapters.scenes import TIME, TOOL, anthropic, bedrock, openai
 
 Told = tuple[str, str, str]
 NOW, HERE = ("call_1", "time"), ("call_2", "weather")
@@ -39,17 +33,13 @@ STREAMS: dict[str, tuple[Adapter, Callable[[str, str], bytes], list[str]]] = {
     "anthropic": (
         ANTHROPIC,
         lambda given, reason: anthropic.stream(
-            anthropic.call_deltas(0, *NOW) + anthropic.call_deltas(1, *HERE, given),
-            reason,
-            anthropic.usage(1, 1),
+            anthropic.call_deltas(0, *NOW) + anthropic.call_deltas(1, *HERE, given), reason, anthropic.usage(1, 1)
         ),
         ["tool_use", "max_tokens", "refusal"],
     ),
     "bedrock": (
         BEDROCK,
-        lambda given, reason: bedrock.stream(
-            bedrock.call(0, *NOW), bedrock.call(1, *HERE, given), reason=reason
-        ),
+        lambda given, reason: bedrock.stream(bedrock.call(0, *NOW), bedrock.call(1, *HERE, given), reason=reason),
         ["tool_use", "max_tokens", "guardrail_intervened"],
     ),
 }
@@ -60,18 +50,14 @@ WHOLES: dict[str, tuple[Adapter, Callable[[dict, str], bytes], list[str]]] = {
         ANTHROPIC,
         lambda given, reason: json.dumps(
             anthropic.message(
-                [anthropic.call_block(*NOW, {}), anthropic.call_block(*HERE, given)],
-                reason,
-                anthropic.usage(1, 1),
+                [anthropic.call_block(*NOW, {}), anthropic.call_block(*HERE, given)], reason, anthropic.usage(1, 1)
             )
         ).encode(),
         ["tool_use", "max_tokens", "refusal"],
     ),
     "bedrock": (
         BEDROCK,
-        lambda given, reason: bedrock.whole(
-            bedrock.tool_use(*NOW, {}), bedrock.tool_use(*HERE, given), reason=reason
-        ),
+        lambda given, reason: bedrock.whole(bedrock.tool_use(*NOW, {}), bedrock.tool_use(*HERE, given), reason=reason),
         ["tool_use", "max_tokens", "guardrail_intervened"],
     ),
 }
@@ -91,9 +77,7 @@ def call_summaries(response: Response) -> list[Told]:
 def test_the_last_call_of_a_stream_that_was_cut_is_incomplete(name: str, given: str):
     adapter, stream, (_, *cuts) = STREAMS[name]
     for reason in cuts:
-        response = decode_response(
-            encode_request(adapter, stream=True, tools=[TOOL, TIME]), stream(given, reason)
-        )
+        response = decode_response(encode_request(adapter, stream=True, tools=[TOOL, TIME]), stream(given, reason))
         assert response.status == "incomplete"
         assert call_summaries(response) == [FIRST, ("weather", given, "incomplete")]
 
@@ -102,18 +86,14 @@ def test_the_last_call_of_a_stream_that_was_cut_is_incomplete(name: str, given: 
 @pytest.mark.parametrize(("given", "arguments"), [(CITY, CITY), ("", "{}")])
 def test_a_stream_that_ends_in_calls_has_whole_ones(name: str, given: str, arguments: str):
     adapter, stream, (reason, *_) = STREAMS[name]
-    response = decode_response(
-        encode_request(adapter, stream=True, tools=[TOOL, TIME]), stream(given, reason)
-    )
+    response = decode_response(encode_request(adapter, stream=True, tools=[TOOL, TIME]), stream(given, reason))
     assert response.status == "completed"
     assert call_summaries(response) == [FIRST, ("weather", arguments, "completed")]
 
 
 @pytest.mark.parametrize("name", WHOLES)
 @pytest.mark.parametrize(("given", "arguments"), [({"city": "Oslo"}, CITY), ({}, "")])
-def test_the_last_call_of_a_whole_answer_that_was_cut_is_incomplete(
-    name: str, given: dict, arguments: str
-):
+def test_the_last_call_of_a_whole_answer_that_was_cut_is_incomplete(name: str, given: dict, arguments: str):
     adapter, whole, (_, *cuts) = WHOLES[name]
     for reason in cuts:
         asking = encode_request(adapter, tools=[TOOL, TIME])
@@ -126,9 +106,7 @@ def test_the_last_call_of_a_whole_answer_that_was_cut_is_incomplete(
 @pytest.mark.parametrize(("given", "arguments"), [({"city": "Oslo"}, CITY), ({}, "{}")])
 def test_a_whole_answer_that_ends_in_calls_has_whole_ones(name: str, given: dict, arguments: str):
     adapter, whole, (reason, *_) = WHOLES[name]
-    response = decode_response(
-        encode_request(adapter, tools=[TOOL, TIME]), whole(given, reason), stream=False
-    )
+    response = decode_response(encode_request(adapter, tools=[TOOL, TIME]), whole(given, reason), stream=False)
     assert call_summaries(response) == [FIRST, ("weather", arguments, "completed")]
 
 
@@ -150,8 +128,7 @@ def test_text_after_a_call_without_arguments_completes_it(name: str):
 
 
 @pytest.mark.parametrize(
-    ("finish", "status"),
-    [("length", "incomplete"), ("content_filter", "incomplete"), ("tool_calls", "completed")],
+    ("finish", "status"), [("length", "incomplete"), ("content_filter", "incomplete"), ("tool_calls", "completed")]
 )
 @pytest.mark.parametrize("streamed", [True, False])
 def test_of_custom_calls_only_the_last_can_have_been_cut(finish: str, status: str, streamed: bool):
@@ -161,9 +138,7 @@ def test_of_custom_calls_only_the_last_can_have_been_cut(finish: str, status: st
     ]
     write = openai.stream if streamed else openai.whole
     body = write(openai.calls(*bits), finish=finish)
-    response = decode_response(
-        encode_request(make_adapter(OpenAI), stream=streamed), body, stream=streamed
-    )
+    response = decode_response(encode_request(make_adapter(OpenAI), stream=streamed), body, stream=streamed)
     calls = [item for item in response.output if isinstance(item, ExtensionItem)]
     assert [(call.type, call.get("input"), call.status) for call in calls] == [
         (CUSTOM_TOOL_CALL, "+1", "completed"),
@@ -173,14 +148,10 @@ def test_of_custom_calls_only_the_last_can_have_been_cut(finish: str, status: st
 
 AMID: dict[str, Callable[[str, str], bytes]] = {
     "openai": lambda given, reason: openai.stream(
-        openai.calls(openai.call_start(0, *HERE, given)),
-        openai.calls(openai.call_start(1, *NOW, "{}")),
-        finish=reason,
+        openai.calls(openai.call_start(0, *HERE, given)), openai.calls(openai.call_start(1, *NOW, "{}")), finish=reason
     ),
     "anthropic": lambda given, reason: anthropic.stream(
-        anthropic.call_deltas(0, *HERE, given) + anthropic.call_deltas(1, *NOW, "{}"),
-        reason,
-        anthropic.usage(1, 1),
+        anthropic.call_deltas(0, *HERE, given) + anthropic.call_deltas(1, *NOW, "{}"), reason, anthropic.usage(1, 1)
     ),
     "bedrock": lambda given, reason: bedrock.stream(
         bedrock.call(0, *HERE, given), bedrock.call(1, *NOW, "{}"), reason=reason

@@ -24,20 +24,9 @@ from tests.adapters.provider_servers import (
     whole_answer,
 )
 from tests.adapters.scenes import TIME, TOOL
-from tests.http_client import (
-    event_types,
-    parse_stream,
-    post_response,
-    stream_events,
-    wait_until,
-)
+from tests.http_client import event_types, parse_stream, post_response, stream_events, wait_until
 from tests.run_server import run_server
-from tests.scripted_upstream import (
-    ScriptedAnswer,
-    json_answer,
-    scripted_upstream,
-    sse_answer,
-)
+from tests.scripted_upstream import ScriptedAnswer, json_answer, scripted_upstream, sse_answer
 
 CRAMPED = Capabilities(window=10)
 TEXT = SCENE_MODULES["openai"].SCENES["text"]
@@ -103,15 +92,9 @@ def test_an_error_without_a_message_is_still_an_error(
 
 REASON = b'{"error":{"message":"No."}}'
 UNFINISHED = {
-    "cut in a word": (
-        ScriptedAnswer(REASON[:-4], cut=True),
-        "answered {status} and did not say why.",
-    ),
+    "cut in a word": (ScriptedAnswer(REASON[:-4], cut=True), "answered {status} and did not say why."),
     "cut at its end": (ScriptedAnswer(REASON, cut=True), "No."),
-    "stalled": (
-        ScriptedAnswer(REASON, chunk_size=9, pause=0.5),
-        "answered {status} and did not say why.",
-    ),
+    "stalled": (ScriptedAnswer(REASON, chunk_size=9, pause=0.5), "answered {status} and did not say why."),
 }
 
 
@@ -123,9 +106,7 @@ def test_an_error_whose_body_does_not_arrive_keeps_its_status(
 ) -> None:
     monkeypatch.setattr("antiphon.engine.provider_model.ERROR_BODY_SECONDS", 0.05)
     told, message = UNFINISHED[body]
-    patient.upstreams["openai"].play(
-        dataclasses.replace(told, status=status, headers={"retry-after": "60"})
-    )
+    patient.upstreams["openai"].play(dataclasses.replace(told, status=status, headers={"retry-after": "60"}))
     answer = post_response(patient.address, model="openai/m", stream=stream)
     assert (answer.status_code, answer.headers["retry-after"]) == (status, "60")
     assert answer.json()["error"]["message"] == f"openai: {message.format(status=status)}"
@@ -135,9 +116,7 @@ def test_an_error_whose_body_does_not_arrive_keeps_its_status(
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("name", NAMES)
 def test_a_web_page_is_no_answer(home: ProviderServers, name: str, stream: bool) -> None:
-    page = ScriptedAnswer(
-        b"<html>Welcome!</html>", 200, {"content-type": "text/html; charset=utf-8"}
-    )
+    page = ScriptedAnswer(b"<html>Welcome!</html>", 200, {"content-type": "text/html; charset=utf-8"})
     home.upstreams[name].play(page)
     answer = post_response(home.address, model=f"{name}/m", stream=stream)
     message = f"{name}: answered with a web page. Its base_url probably leads elsewhere."
@@ -153,9 +132,7 @@ def test_an_overloaded_provider_is_unavailable(home: ProviderServers) -> None:
 
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("status", [600, 999])
-def test_a_status_that_is_no_error_is_a_bad_gateway(
-    home: ProviderServers, status: int, stream: bool
-) -> None:
+def test_a_status_that_is_no_error_is_a_bad_gateway(home: ProviderServers, status: int, stream: bool) -> None:
     away = {"location": "http://169.254.169.254/latest"}
     home.upstreams["openai"].play(ScriptedAnswer(b"", status, away))
     answer = post_response(home.address, model="openai/m", stream=stream)
@@ -191,9 +168,7 @@ def test_a_very_long_error_message_is_truncated(home: ProviderServers) -> None:
 
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("name", NAMES)
-def test_a_provider_that_repeats_our_key_is_not_quoted(
-    home: ProviderServers, name: str, stream: bool
-) -> None:
+def test_a_provider_that_repeats_our_key_is_not_quoted(home: ProviderServers, name: str, stream: bool) -> None:
     body = {"error": {"message": f"No such key: secret-{name}!", "code": f"secret-{name}"}}
     home.upstreams[name].play(json_answer(body, 401))
     answer = post_response(home.address, model=f"{name}/m", stream=stream)
@@ -233,11 +208,7 @@ def test_a_silent_provider_is_a_gateway_timeout() -> None:
 
 def test_a_provider_may_have_timeouts_of_its_own() -> None:
     late = ScriptedAnswer(delay=1.0)
-    with (
-        scripted_upstream(late) as hasty,
-        scripted_upstream(late) as slow,
-        scripted_upstream(late) as other,
-    ):
+    with scripted_upstream(late) as hasty, scripted_upstream(late) as slow, scripted_upstream(late) as other:
         text = f"""
             [providers.hasty]
             adapter = "openai"
@@ -268,9 +239,7 @@ def test_a_provider_may_have_timeouts_of_its_own() -> None:
 
 def test_a_provider_that_falls_silent_fails_the_response() -> None:
     with serve_providers(["openai"], idle_seconds=0.2) as served:
-        served.upstreams["openai"].play(
-            stream_answer(TEXT, chunk_size=len(TEXT.stream) // 2, pause=1.0)
-        )
+        served.upstreams["openai"].play(stream_answer(TEXT, chunk_size=len(TEXT.stream) // 2, pause=1.0))
         events = stream_events(served.address, model="openai/m")
     assert event_types(events)[-2:] == ["error", "response.failed"]
     assert events[-1]["response"]["error"]["code"] == "timeout"
@@ -292,17 +261,10 @@ def test_a_name_that_leads_elsewhere_is_no_model(home: ProviderServers, model: s
 # --- errors inside the answer ---------------------------------------------------------------------
 
 
-def test_an_error_as_the_first_event_of_a_stream_keeps_no_partial_answer(
-    home: ProviderServers,
-) -> None:
+def test_an_error_as_the_first_event_of_a_stream_keeps_no_partial_answer(home: ProviderServers) -> None:
     home.upstreams["openai"].play(sse_answer(b'data: {"error":{"message":"Bad.","code":500}}\n\n'))
     events = stream_events(home.address, model="openai/m")
-    assert event_types(events) == [
-        "response.created",
-        "response.in_progress",
-        "error",
-        "response.failed",
-    ]
+    assert event_types(events) == ["response.created", "response.in_progress", "error", "response.failed"]
     assert events[-1]["response"]["output"] == []
 
 
@@ -318,9 +280,7 @@ def test_an_error_in_the_middle_of_a_stream_keeps_the_text_so_far(home: Provider
     assert [warning["code"] for warning in failed["antiphon:warnings"]] == ["usage_estimated"]
 
 
-def test_an_error_beside_usage_ends_the_stream(
-    home: ProviderServers,
-) -> None:
+def test_an_error_beside_usage_ends_the_stream(home: ProviderServers) -> None:
     said = b'data: {"choices":[{"index":0,"delta":{"content":"So"}}]}\n\n'
     spent = (
         b'data: {"choices":[{"index":0,"delta":{},"finish_reason":"insufficient_system_resource"}],'
@@ -334,9 +294,7 @@ def test_an_error_beside_usage_ends_the_stream(
 
 
 @pytest.mark.parametrize("begun", [b"", b'data: {"choices":[{"delta":{"content":"So"}}]}\n\n'])
-def test_half_a_character_in_an_error_of_a_stream_is_mended(
-    home: ProviderServers, begun: bytes
-) -> None:
+def test_half_a_character_in_an_error_of_a_stream_is_mended(home: ProviderServers, begun: bytes) -> None:
     home.upstreams["openai"].play(sse_answer(begun + b"data: " + HALVES + b"\n\n"))
     heard = stream_events(home.address, model="openai/m")
     told = {"code": "c\ufffd", "message": "openai: Bad \ufffd.", "type": "t\ufffd"}
@@ -345,9 +303,7 @@ def test_half_a_character_in_an_error_of_a_stream_is_mended(
 
 
 @pytest.mark.parametrize("begun", [b"", b'data: {"choices":[{"delta":{"content":"So"}}]}\n\n'])
-def test_a_key_that_is_repeated_in_mid_stream_is_not_quoted(
-    home: ProviderServers, begun: bytes
-) -> None:
+def test_a_key_that_is_repeated_in_mid_stream_is_not_quoted(home: ProviderServers, begun: bytes) -> None:
     error = json.dumps(dict.fromkeys(("message", "type", "code", "param"), "secret-openai"))
     home.upstreams["openai"].play(sse_answer(begun + b'data: {"error":%b}\n\n' % error.encode()))
     answer = post_response(home.address, model="openai/m", stream=True)
@@ -368,9 +324,7 @@ def test_a_truncated_last_line_loses_only_the_usage(home: ProviderServers) -> No
 
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("status", [429, 500, 503])
-def test_a_provider_is_retried_before_its_answer_has_begun(
-    patient: ProviderServers, status: int, stream: bool
-) -> None:
+def test_a_provider_is_retried_before_its_answer_has_begun(patient: ProviderServers, status: int, stream: bool) -> None:
     good = stream_answer(TEXT) if stream else whole_answer(TEXT)
     patient.upstreams["openai"].play(error(status), error(status), good)
     answer = post_response(patient.address, model="openai/m", stream=stream)
@@ -381,9 +335,7 @@ def test_a_provider_is_retried_before_its_answer_has_begun(
 def text_of(answer: httpx.Response) -> str:
     """Return the text that was streamed."""
     return "".join(
-        event["delta"]
-        for event in parse_stream(answer.text)
-        if event["type"] == "response.output_text.delta"
+        event["delta"] for event in parse_stream(answer.text) if event["type"] == "response.output_text.delta"
     )
 
 
@@ -435,9 +387,7 @@ def test_a_client_that_leaves_before_the_first_byte_ends_the_upstream_request(
     assert time.monotonic() - started < 2  # and not when it would have spoken
 
 
-def test_a_client_that_leaves_in_mid_stream_ends_the_upstream_request(
-    home: ProviderServers,
-) -> None:
+def test_a_client_that_leaves_in_mid_stream_ends_the_upstream_request(home: ProviderServers) -> None:
     openai = home.upstreams["openai"]
     word = b'data: {"choices":[{"index":0,"delta":{"content":"So "}}]}\n\n'
     openai.play(sse_answer(word * 100, chunk_size=len(word), pause=0.05))
@@ -455,15 +405,11 @@ def test_a_client_that_leaves_in_mid_stream_ends_the_upstream_request(
 
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "ollama"])
-def test_a_call_that_is_not_allowed_never_reaches_the_client(
-    home: ProviderServers, name: str, stream: bool
-) -> None:
+def test_a_call_that_is_not_allowed_never_reaches_the_client(home: ProviderServers, name: str, stream: bool) -> None:
     scene = SCENE_MODULES[name].SCENES["call"]  # calls `weather`
     home.upstreams[name].play(stream_answer(scene) if stream else whole_answer(scene))
     choice = {"type": "allowed_tools", "mode": "auto", "tools": [name_header("time")]}
-    answer = post_response(
-        home.address, model=f"{name}/m", tools=[TOOL, TIME], tool_choice=choice, stream=stream
-    )
+    answer = post_response(home.address, model=f"{name}/m", tools=[TOOL, TIME], tool_choice=choice, stream=stream)
     response = parse_stream(answer.text)[-1]["response"] if stream else answer.json()
     assert [item["type"] for item in response["output"]] == ["message"]
     assert [w["code"] for w in response["antiphon:warnings"]] == ["tool_not_allowed"]
@@ -524,14 +470,9 @@ def count_tokens(address: str, model: str) -> dict[str, Any]:
     return httpx.post(f"{address}/v1/responses/input_tokens", json=body).json()
 
 
-def test_tokens_are_counted_by_the_provider_or_estimated(
-    home: ProviderServers,
-) -> None:
+def test_tokens_are_counted_by_the_provider_or_estimated(home: ProviderServers) -> None:
     home.upstreams["anthropic"].play(json_answer({"input_tokens": 14}))
-    assert count_tokens(home.address, "anthropic/m") == {
-        "object": "response.input_tokens",
-        "input_tokens": 14,
-    }
+    assert count_tokens(home.address, "anthropic/m") == {"object": "response.input_tokens", "input_tokens": 14}
     assert home.upstreams["anthropic"].requests[-1].path == "/v1/messages/count_tokens"
     home.upstreams["anthropic"].play(error(500))
     for name in ("anthropic", "openai"):

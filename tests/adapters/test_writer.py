@@ -10,33 +10,12 @@ from antiphon.adapters.writer import Writer
 from antiphon.protocol import parts
 from antiphon.protocol.errors import RequestError
 from antiphon.transport.request import Key
-from tests.adapters.chat_summary import (
-    HELLO,
-    sdk_options,
-    summarize_sdk,
-    whole_answer,
-)
-from tests.adapters.run_adapter import (
-    EncodedRequest,
-    decode_parts,
-    decode_response,
-    encode_request,
-    make_adapter,
-)
-from tests.adapters.scenes import (
-    FORMAT,
-    NAMES,
-    TIME,
-    TOOL,
-)
+from tests.adapters.chat_summary import HELLO, sdk_options, summarize_sdk, whole_answer
+from tests.adapters.run_adapter import EncodedRequest, decode_parts, decode_response, encode_request, make_adapter
+from tests.adapters.scenes import FORMAT, NAMES, TIME, TOOL
 from tests.adapters.scenes.openai import BERLIN, chunk, frame
 from tests.adapters.scenes.writer import SCENES
-from tests.scripted_upstream import (
-    ReceivedRequest,
-    json_answer,
-    scripted_upstream,
-    sse_answer,
-)
+from tests.scripted_upstream import ReceivedRequest, json_answer, scripted_upstream, sse_answer
 
 WRITER = make_adapter(Writer)
 PNG = "data:image/png;base64,iVBORw0KGgo="
@@ -57,10 +36,7 @@ def test_writers_own_sdk_sees_the_same(name: str):
     scene = SCENES[name]
     end = scene.expected.status, scene.expected.reason
     answers = sse_answer(scene.stream), whole_answer(scene.whole)
-    with (
-        scripted_upstream(*answers) as provider,
-        writerai.Writer(**sdk_options(provider)) as client,
-    ):
+    with scripted_upstream(*answers) as provider, writerai.Writer(**sdk_options(provider)) as client:
         chat: Any = client.chat.chat
         chunks = list(chat(model="m", messages=[HELLO], stream=True))
         answer = chat(model="m", messages=[HELLO])
@@ -81,10 +57,7 @@ def test_an_error_event_fails_as_writers_own_sdk_fails():
     (*_, failure) = decode_parts(encode_request(WRITER, stream=True), body)
     assert isinstance(failure, parts.Failure)
     assert (failure.status, failure.error.message) == (503, "writer: overloaded")
-    with (
-        scripted_upstream(sse_answer(body)) as provider,
-        writerai.Writer(**sdk_options(provider)) as client,
-    ):
+    with scripted_upstream(sse_answer(body)) as provider, writerai.Writer(**sdk_options(provider)) as client:
         chat: Any = client.chat.chat
         with pytest.raises(writerai.APIError, match="overloaded"):
             list(chat(model="m", messages=[HELLO], stream=True))
@@ -116,10 +89,7 @@ def test_the_request_goes_where_writers_sdk_sends_it():
 
 def test_models_are_listed_as_writers_sdk_lists_them():
     body = {"models": [{"id": "palmyra-x5", "name": "Palmyra X5"}]}
-    with (
-        scripted_upstream(json_answer(body)) as provider,
-        writerai.Writer(**sdk_options(provider)) as client,
-    ):
+    with scripted_upstream(json_answer(body)) as provider, writerai.Writer(**sdk_options(provider)) as client:
         assert WRITER.decode_models(body) == [model.id for model in client.models.list().models]
     listing = WRITER.models_request()
     assert listing
@@ -131,10 +101,7 @@ OPTIONS: list[tuple[dict, dict]] = [
     ({}, {}),
     ({"reasoning": {"effort": "none"}}, {}),
     ({"stream": True}, {"stream": True, "stream_options": {"include_usage": True}}),
-    (
-        {"instructions": "Be brief."},
-        {"messages": [{"role": "system", "content": "Be brief."}, HELLO]},
-    ),
+    ({"instructions": "Be brief."}, {"messages": [{"role": "system", "content": "Be brief."}, HELLO]}),
     (
         {"max_output_tokens": 100, "temperature": 0.5, "top_p": 0.9, "stop": ["END"]},
         {"max_tokens": 100, "temperature": 0.5, "top_p": 0.9, "stop": ["END"]},
@@ -150,20 +117,14 @@ OPTIONS: list[tuple[dict, dict]] = [
         },
     ),
     ({"tools": [LOOSE]}, {"tools": [FUNCTION]}),
-    (
-        {"tools": [LOOSE], "tool_choice": "none"},
-        {"tools": [FUNCTION], "tool_choice": {"value": "none"}},
-    ),
+    ({"tools": [LOOSE], "tool_choice": "none"}, {"tools": [FUNCTION], "tool_choice": {"value": "none"}}),
     (
         {"tools": [LOOSE], "tool_choice": "required", "parallel_tool_calls": False},
         {"tools": [FUNCTION], "tool_choice": {"value": "required"}},
     ),
     (
         {"tools": [LOOSE], "tool_choice": {"type": "function", "name": "weather"}},
-        {
-            "tools": [FUNCTION],
-            "tool_choice": {"value": {"type": "function", "function": {"name": "weather"}}},
-        },
+        {"tools": [FUNCTION], "tool_choice": {"value": {"type": "function", "function": {"name": "weather"}}}},
     ),
     (
         {
@@ -205,11 +166,7 @@ OPTIONS: list[tuple[dict, dict]] = [
                     "role": "assistant",
                     "content": None,
                     "tool_calls": [
-                        {
-                            "id": "a",
-                            "type": "function",
-                            "function": {"name": "weather", "arguments": BERLIN},
-                        }
+                        {"id": "a", "type": "function", "function": {"name": "weather", "arguments": BERLIN}}
                     ],
                 },
                 {"role": "tool", "tool_call_id": "a", "content": "21"},
@@ -236,12 +193,7 @@ def test_json_of_any_shape_is_had_by_a_tool():
 
 def test_dropped_features_have_a_warning():
     asking = our_request(
-        input=[
-            {
-                "role": "user",
-                "content": [{"type": "input_image", "image_url": PNG, "detail": "high"}],
-            }
-        ],
+        input=[{"role": "user", "content": [{"type": "input_image", "image_url": PNG, "detail": "high"}]}],
         tools=[TOOL, {"type": "custom", "name": "patch"}],
         seed=1,
         presence_penalty=1,
@@ -256,9 +208,7 @@ def test_dropped_features_have_a_warning():
     )
     assert asking.body == {
         "model": "palmyra-x5",
-        "messages": [
-            {"role": "user", "content": [{"type": "image_url", "image_url": {"url": PNG}}]}
-        ],
+        "messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": PNG}}]}],
         "logprobs": True,
         "tools": [FUNCTION],
     }

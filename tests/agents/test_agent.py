@@ -11,8 +11,7 @@ import pytest
 from antiphon.agents.agent import Agent, AgentRegistry, Function, agent, to_part
 from antiphon.agents.turn import Turn
 from antiphon.protocol import parts
-from antiphon.protocol.content import OutputText
-from antiphon.protocol.items import Message
+from antiphon.protocol.items import Message, OutputText
 from antiphon.protocol.parts import Part
 from antiphon.protocol.request import Request
 
@@ -163,12 +162,7 @@ async def test_parts_pass_items_become_wholes_and_none_is_skipped() -> None:
         yield NOTE
         yield parts.Finish("stop")
 
-    assert await run_agent(function) == [
-        parts.Text("text"),
-        parts.Usage(1, 2),
-        parts.Whole(NOTE),
-        parts.Finish("stop"),
-    ]
+    assert await run_agent(function) == [parts.Text("text"), parts.Usage(1, 2), parts.Whole(NOTE), parts.Finish("stop")]
 
 
 async def test_a_function_that_returns_none_yields_no_part() -> None:
@@ -329,10 +323,7 @@ async def test_each_entry_is_a_model_of_its_own() -> None:
         return turn.text.upper()
 
     assert my_agent.models == ["my-agent", "my-agent/loud"]
-    said = [
-        [part async for part in my_agent.stream(make_turn(entry))]
-        for entry in ("", "__entry__", "loud")
-    ]
+    said = [[part async for part in my_agent.stream(make_turn(entry))] for entry in ("", "__entry__", "loud")]
     assert said == [[parts.Text("hello")], [parts.Text("hello")], [parts.Text("HELLO")]]
     assert await loud(make_turn()) == "HELLO"
 
@@ -377,8 +368,7 @@ def test_a_name_is_split_at_its_first_slash(model: str, found: tuple[Agent, str]
 
 
 @pytest.mark.parametrize(
-    "model",
-    ["", "/", "/loud", "alpha/", "alpha/none", "alpha/loud/", "alpha/deep", "beta/loud", "ALPHA"],
+    "model", ["", "/", "/loud", "alpha/", "alpha/none", "alpha/loud/", "alpha/deep", "beta/loud", "ALPHA"]
 )
 def test_an_unknown_name_is_not_found(model: str) -> None:
     assert AGENTS.find(model) is None

@@ -15,17 +15,20 @@ from antiphon.engine.engine import Engine
 from antiphon.engine.models import Models
 from antiphon.engine.sealing import SEAL_PREFIX, ItemSealer, KeyRing
 from antiphon.protocol.checker import find_violations
-from antiphon.protocol.content import (
+from antiphon.protocol.errors import RequestError
+from antiphon.protocol.events import Event, OutputTextDelta
+from antiphon.protocol.items import (
+    FunctionCall,
+    Item,
     LogProb,
+    Message,
     OutputText,
+    Reasoning,
     ReasoningText,
     RefusalContent,
     SummaryText,
     TopLogProb,
 )
-from antiphon.protocol.errors import RequestError
-from antiphon.protocol.events import Event, OutputTextDelta
-from antiphon.protocol.items import FunctionCall, Item, Message, Reasoning
 from antiphon.protocol.response import IncompleteDetails, Response, ResponseError, ResponseUsage
 from antiphon.wire.openresponses import decode_request
 from tests.engine.recording_sink import RecordingSink
@@ -86,10 +89,7 @@ async def test_anything_is_answered_word_by_word() -> None:
     assert deltas(events) == [*words, " Good", " morning!"]
     [message] = response.output
     assert message == Message(
-        id=message.id,
-        status="completed",
-        role="assistant",
-        content=[OutputText(text=f"{GREETING}Good morning!")],
+        id=message.id, status="completed", role="assistant", content=[OutputText(text=f"{GREETING}Good morning!")]
     )
     assert response.status == "completed"
 
@@ -113,8 +113,7 @@ async def test_the_answer_counts_images_files_and_messages() -> None:
     )
     assert one.output_text == f"{GREETING}Look! I was shown 1 image."
     assert two.output_text == (
-        f"{GREETING}Look! I was shown 2 images. I was given 1 file. "
-        "This conversation has 3 messages."
+        f"{GREETING}Look! I was shown 2 images. I was given 1 file. This conversation has 3 messages."
     )
 
 
@@ -123,9 +122,7 @@ async def test_a_story_has_at_least_sixty_words() -> None:
     assert len(response.output_text.split()) >= 60
 
 
-async def test_slow_sends_at_least_thirty_words_with_delays(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_slow_sends_at_least_thirty_words_with_delays(monkeypatch: pytest.MonkeyPatch) -> None:
     delays: list[float] = []
     sleep = asyncio.sleep
 
@@ -152,8 +149,7 @@ async def test_refuse_produces_a_refusal() -> None:
 
 
 @pytest.mark.parametrize(
-    "fields",
-    [{}, {"text": {"format": {"type": "json_object"}}}, {"tools": [BARE]}, {"reasoning": {}}],
+    "fields", [{}, {"text": {"format": {"type": "json_object"}}}, {"tools": [BARE]}, {"reasoning": {}}]
 )
 async def test_fail_fails_in_mid_answer_whatever_the_answer_is(fields: dict[str, object]) -> None:
     response = await response_of("FAIL with a ping", **fields)
@@ -168,10 +164,7 @@ async def test_fail_keeps_the_words_before_the_failure() -> None:
     response = await response_of("FAIL")
     [message] = response.output
     assert message == Message(
-        id=message.id,
-        status="incomplete",
-        role="assistant",
-        content=[OutputText(text="Hello from Antiphon's demo")],
+        id=message.id, status="incomplete", role="assistant", content=[OutputText(text="Hello from Antiphon's demo")]
     )
 
 
@@ -187,16 +180,10 @@ THOUGHT = "The user said 2 words. I have a script, so I will follow it."
             [ReasoningText(text=THOUGHT)],
             [SummaryText(text="Followed the script.")],
         ),
-        (
-            {"summary": "concise"},
-            [ReasoningText(text=THOUGHT)],
-            [SummaryText(text="Followed the script.")],
-        ),
+        ({"summary": "concise"}, [ReasoningText(text=THOUGHT)], [SummaryText(text="Followed the script.")]),
     ],
 )
-async def test_reasoning_comes_first_on_request(
-    reasoning: object, content: list[Any], summary: list[Any]
-) -> None:
+async def test_reasoning_comes_first_on_request(reasoning: object, content: list[Any], summary: list[Any]) -> None:
     response = await response_of("Good morning!", reasoning=reasoning)
     thought, message = response.output
     assert thought == Reasoning(id=thought.id, content=content, summary=summary)
@@ -324,11 +311,7 @@ async def test_hosted_tools_are_left_out_with_a_warning() -> None:
     assert calls(response.output) == [("ping", {})]
     assert response.warnings
     assert [(w.code, w.message, w.param) for w in response.warnings] == [
-        (
-            "unsupported_tool",
-            "This model has no tool 'openai:web_search'; it was left out.",
-            "tools[0]",
-        ),
+        ("unsupported_tool", "This model has no tool 'openai:web_search'; it was left out.", "tools[0]"),
         ("unsupported_tool", "This model has no tool 'acme:lookup'; it was left out.", "tools[2]"),
     ]
 
@@ -466,9 +449,7 @@ async def test_max_output_tokens_truncates_the_answer() -> None:
     assert len(deltas(events)) == 16
     [message] = response.output
     text = "Once upon a time a small server stood at the edge of a large network. Every"
-    assert message == Message(
-        id=message.id, status="incomplete", role="assistant", content=[OutputText(text=text)]
-    )
+    assert message == Message(id=message.id, status="incomplete", role="assistant", content=[OutputText(text=text)])
     assert response.status == "incomplete"
     assert response.incomplete_details == IncompleteDetails(reason="max_output_tokens")
     assert response.usage == ResponseUsage.of(4, 16)
@@ -485,9 +466,7 @@ async def test_max_output_tokens_truncates_calls() -> None:
     response = await response_of("USE_TOOLS " + "long " * 40, tools=[WEATHER, TIME, BARE])
     [whole, *_] = response.output
     assert isinstance(whole, FunctionCall)
-    cut = await response_of(
-        "USE_TOOLS " + "long " * 40, tools=[WEATHER, TIME, BARE], max_output_tokens=16
-    )
+    cut = await response_of("USE_TOOLS " + "long " * 40, tools=[WEATHER, TIME, BARE], max_output_tokens=16)
     [call] = cut.output
     assert (
         call
@@ -556,9 +535,7 @@ async def test_log_probabilities_are_not_sent_by_default() -> None:
     assert not any(event.logprobs for event in events if isinstance(event, OutputTextDelta))
 
 
-@pytest.mark.parametrize(
-    "text", ["one", " two  words\n\tor three ", "日本語 ok", "line\nbreak\n", ""]
-)
+@pytest.mark.parametrize("text", ["one", " two  words\n\tor three ", "日本語 ok", "line\nbreak\n", ""])
 async def test_echo_repeats_the_user_message_exactly(text: str) -> None:
     response = await response_of(text, model="echo")
     assert response.output_text == text

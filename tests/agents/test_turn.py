@@ -9,13 +9,16 @@ from antiphon.agents.agent import agent
 from antiphon.agents.turn import Turn
 from antiphon.engine.engine import Engine
 from antiphon.engine.models import Models
-from antiphon.protocol.content import InputFile, InputImage, InputText, OutputText
 from antiphon.protocol.items import (
     ExtensionItem,
     FunctionCall,
     FunctionCallOutput,
+    InputFile,
+    InputImage,
+    InputText,
     Item,
     Message,
+    OutputText,
     Reasoning,
     user_message,
 )
@@ -133,10 +136,7 @@ def test_the_text_is_that_of_the_last_user_message() -> None:
 
 
 def test_the_text_is_empty_without_a_user_message() -> None:
-    assert (
-        make_turn(Message(id="msg_0", role="system", content=[InputText(text="Be kind.")])).text
-        == ""
-    )
+    assert make_turn(Message(id="msg_0", role="system", content=[InputText(text="Be kind.")])).text == ""
     assert make_turn().text == ""
 
 
@@ -158,9 +158,7 @@ def test_the_tool_outputs_are_those_since_the_last_user_message() -> None:
         (AllowedTools(tools=[FunctionToolChoice(name="get_time")], mode="none"), []),
     ],
 )
-def test_the_functions_are_those_that_the_tool_choice_allows(
-    choice: Any, functions: list[FunctionTool]
-) -> None:
+def test_the_functions_are_those_that_the_tool_choice_allows(choice: Any, functions: list[FunctionTool]) -> None:
     given = make_turn(user_message("a"), tools=[WEATHER, TIME], tool_choice=choice)
     assert given.functions == functions
     assert given.tools == [WEATHER, TIME]

@@ -2,7 +2,6 @@ import pytest
 
 from antiphon.bridges.emitter import CollectingEmitter, Emitter
 from antiphon.protocol.checker import find_violations
-from antiphon.protocol.content import OutputText
 from antiphon.protocol.events import (
     ContentPartAdded,
     ContentPartDone,
@@ -17,16 +16,14 @@ from antiphon.protocol.events import (
     ResponseFailed,
     ResponseInProgress,
 )
-from antiphon.protocol.items import Message
+from antiphon.protocol.items import Message, OutputText
 from antiphon.protocol.response import Response
 
 BEGUN = Response(id="resp_1", created_at=1, model="m")
 OPEN = Message(id="msg_1", status="in_progress", role="assistant", content=[])
 HELLO = OutputText(text="Hello, world")
 DONE = Message(id="msg_1", status="completed", role="assistant", content=[HELLO])
-WHOLE = Response(
-    id="resp_1", created_at=1, completed_at=2, status="completed", model="m", output=[DONE]
-)
+WHOLE = Response(id="resp_1", created_at=1, completed_at=2, status="completed", model="m", output=[DONE])
 
 
 def test_the_example_of_vt_code_produces_three_events():
@@ -36,12 +33,8 @@ def test_the_example_of_vt_code_produces_three_events():
     emitter.output_text_delta("msg_1", 0, 0, ", world")
     assert emitter.events == [
         ResponseCreated(sequence_number=0, response=BEGUN),
-        OutputTextDelta(
-            sequence_number=1, item_id="msg_1", output_index=0, content_index=0, delta="Hello"
-        ),
-        OutputTextDelta(
-            sequence_number=2, item_id="msg_1", output_index=0, content_index=0, delta=", world"
-        ),
+        OutputTextDelta(sequence_number=1, item_id="msg_1", output_index=0, content_index=0, delta="Hello"),
+        OutputTextDelta(sequence_number=2, item_id="msg_1", output_index=0, content_index=0, delta=", world"),
     ]
 
 
@@ -58,9 +51,7 @@ def test_every_call_emits_its_event_with_the_next_number():
         ResponseCreated(sequence_number=0, response=BEGUN),
         ResponseInProgress(sequence_number=1, response=BEGUN),
         OutputItemAdded(sequence_number=2, output_index=0, item=OPEN),
-        ReasoningDelta(
-            sequence_number=3, item_id="rs_1", output_index=1, content_index=2, delta="Hmm"
-        ),
+        ReasoningDelta(sequence_number=3, item_id="rs_1", output_index=1, content_index=2, delta="Hmm"),
         OutputItemDone(sequence_number=4, output_index=0, item=DONE),
         ResponseCompleted(sequence_number=5, response=WHOLE),
         ResponseFailed(sequence_number=6, response=WHOLE),

@@ -5,12 +5,7 @@ import sys
 
 import pytest
 
-from antiphon.cli.serve import (
-    ServeOptions,
-    StartupError,
-    apply_options,
-    serve,
-)
+from antiphon.cli.serve import ServeOptions, StartupError, apply_options, serve
 from antiphon.engine.sealing import new_key
 from antiphon.server.settings import Settings
 from tests.http_client import http_client
@@ -49,7 +44,5 @@ def test_help_does_not_pay_for_cryptography() -> None:
         "try: app(['serve', '--help'])\n"
         "except SystemExit: print('cryptography' in sys.modules)"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
-    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout.endswith("False\n")

@@ -15,18 +15,10 @@ from antiphon.cli.models import ModelsReport, format_report
 from antiphon.server.provider_probe import ProbeResult
 from tests.http_client import http_client
 from tests.run_server import run_command
-from tests.scripted_upstream import (
-    ScriptedUpstream,
-    json_answer,
-    scripted_upstream,
-)
+from tests.scripted_upstream import ScriptedUpstream, json_answer, scripted_upstream
 
-VARIABLES = re.compile(
-    r"OPENAI|AZURE|ANTHROPIC|AWS|GOOGLE|GEMINI|OLLAMA|WRITER|OPENRESPONSES|PROXY"
-)
-LIST = json_answer(
-    {"data": [{"id": "small"}, {"id": "org/huge:1"}, {"no": "id"}, {"id": "\x1b[31m"}]}
-)
+VARIABLES = re.compile(r"OPENAI|AZURE|ANTHROPIC|AWS|GOOGLE|GEMINI|OLLAMA|WRITER|OPENRESPONSES|PROXY")
+LIST = json_answer({"data": [{"id": "small"}, {"id": "org/huge:1"}, {"no": "id"}, {"id": "\x1b[31m"}]})
 REFUSAL = json_answer({"error": {"message": "Wrong key: sk-abcdefghijklm.", "code": "no"}}, 401)
 
 
@@ -113,8 +105,7 @@ def test_everything_is_listed_with_its_state_and_its_reason(tmp_path: Path) -> N
         "    local/small",
         "    local/org/huge:1",
         "    local/?[31m",
-        f"  locked     not ready  401 from {locked.url}/v1/models: Wrong key: [redacted]; "
-        "check LOCKED_KEY",
+        f"  locked     not ready  401 from {locked.url}/v1/models: Wrong key: [redacted]; check LOCKED_KEY",
         "  anthropic  not ready  ANTHROPIC_API_KEY is not set",
         f"  ollama     not ready  cannot be reached at {nobody}: connection refused",
         "  openai     not ready  OPENAI_API_KEY is not set",
@@ -125,10 +116,7 @@ def test_everything_is_listed_with_its_state_and_its_reason(tmp_path: Path) -> N
         "  responses  not ready  OPENRESPONSES_API_KEY is not set",
     ]
     assert (requested.method, requested.path) == ("GET", "/v1/models")
-    assert (requested.headers["authorization"], requested.headers["x-team"]) == (
-        "Bearer sk-local",
-        "a",
-    )
+    assert (requested.headers["authorization"], requested.headers["x-team"]) == ("Bearer sk-local", "a")
 
 
 def test_the_json_output_has_the_same_content(tmp_path: Path) -> None:
@@ -138,9 +126,7 @@ def test_the_json_output_has_the_same_content(tmp_path: Path) -> None:
         result = as_json("--config", str(file), cwd=tmp_path)
     assert result["config"] == str(file)
     assert result["agents"] == ["demo", "echo"]
-    assert result["aliases"] == [
-        {"name": "fast", "status": "ready", "targets": ["local/small", "demo"], "reason": ""}
-    ]
+    assert result["aliases"] == [{"name": "fast", "status": "ready", "targets": ["local/small", "demo"], "reason": ""}]
     assert result["providers"][0] == {
         "name": "local",
         "adapter": "openai",
@@ -344,8 +330,7 @@ def test_unavailable_providers_are_logged_at_startup(tmp_path: Path) -> None:
 
 def test_a_key_on_an_open_road_is_warned_of_in_the_log(tmp_path: Path) -> None:
     (tmp_path / "antiphon.toml").write_text(
-        '[providers.far]\nadapter = "openai"\nbase_url = "http://far.example/v1"\n'
-        'api_key_env = "FAR_KEY"\n'
+        '[providers.far]\nadapter = "openai"\nbase_url = "http://far.example/v1"\napi_key_env = "FAR_KEY"\n'
     )
     done = ended(tmp_path, "--data", "/dev/null", FAR_KEY="sk-hidden")
     assert "WARNING antiphon.config far: the key in FAR_KEY is sent to http://far" in done.stderr
@@ -356,10 +341,7 @@ def test_settings_that_name_providers_are_served_as_they_are(tmp_path: Path) -> 
     (tmp_path / "agents.py").write_text(AGENTS)
     (tmp_path / "antiphon.toml").write_text('[models]\nfast = "ollama/x"\n')
     output: list[str] = []
-    for arguments in (
-        ["--app", "agents:own"],
-        ["--app", "agents:own", "--config", "antiphon.toml"],
-    ):
+    for arguments in (["--app", "agents:own"], ["--app", "agents:own", "--config", "antiphon.toml"]):
         with run_command(*arguments, cwd=tmp_path, env=bare()) as (_, process):
             assert process.stdout
             output.append(process.stdout.readline())
@@ -369,9 +351,6 @@ def test_settings_that_name_providers_are_served_as_they_are(tmp_path: Path) -> 
 def test_a_users_application_has_its_own_configuration(tmp_path: Path) -> None:
     (tmp_path / "agents.py").write_text(AGENTS)
     (tmp_path / "antiphon.toml").write_text("not toml, and never read")
-    with (
-        run_command("--app", "agents:app", cwd=tmp_path, env=bare()) as (address, _),
-        http_client(address) as http,
-    ):
+    with run_command("--app", "agents:app", cwd=tmp_path, env=bare()) as (address, _), http_client(address) as http:
         names = [model["id"] for model in http.get("/v1/models").json()["data"]]
     assert names == ["mine"]

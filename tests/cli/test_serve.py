@@ -14,12 +14,7 @@ import httpx
 import pytest
 
 from antiphon import __version__
-from antiphon.cli.serve import (
-    ServeOptions,
-    StartupError,
-    load_target,
-    serve,
-)
+from antiphon.cli.serve import ServeOptions, StartupError, load_target, serve
 from antiphon.server.settings import Settings
 from tests.http_client import http_client, post_response
 from tests.run_server import run_command
@@ -63,9 +58,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def run(
-    *arguments: str, cwd: Path | None = None, env: dict[str, str] | None = None
-) -> tuple[int, str]:
+def run(*arguments: str, cwd: Path | None = None, env: dict[str, str] | None = None) -> tuple[int, str]:
     """Run a command to its end; return its exit code and its output."""
     done = subprocess.run(
         [sys.executable, "-m", "antiphon", *arguments],
@@ -107,9 +100,7 @@ def test_without_a_command_help_is_printed() -> None:
 def test_the_banner_shows_the_address_and_an_example() -> None:
     with run_command() as (address, process):
         assert process.stdout
-        models_line, providers_line, *to_try = [
-            process.stdout.readline().rstrip() for _ in range(4)
-        ]
+        models_line, providers_line, *to_try = [process.stdout.readline().rstrip() for _ in range(4)]
         assert models_line == "models: demo, echo"
         assert re.fullmatch(r"providers: (\w+, )*ollama \(if it runs\)(, \w+)*", providers_line)
         assert to_try == [
@@ -129,9 +120,7 @@ def test_an_agent_answers_as_its_author_wrote_it(folder: Path) -> None:
     assert output == ["You said: Hello!", "HELLO!"]
 
 
-def test_settings_are_served_as_they_are_and_one_of_their_models_is_to_be_tried(
-    folder: Path,
-) -> None:
+def test_settings_are_served_as_they_are_and_one_of_their_models_is_to_be_tried(folder: Path) -> None:
     with run_command("--app", "mine:settings", cwd=folder) as (address, process):
         assert process.stdout
         lines = [process.stdout.readline() for _ in range(4)]
@@ -182,9 +171,7 @@ NO_NAME = "is not a module name. Write it as in an import: package.module."
         ("./mine", f"'./mine' {NO_NAME}"),
     ],
 )
-def test_invalid_targets_are_reported(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, target: str, message: str
-) -> None:
+def test_invalid_targets_are_reported(folder: Path, monkeypatch: pytest.MonkeyPatch, target: str, message: str) -> None:
     monkeypatch.chdir(folder)
     monkeypatch.setattr(sys, "path", list(sys.path))
     with pytest.raises(StartupError) as caught:
@@ -259,14 +246,11 @@ def test_serving_other_machines_without_a_key_fails_with_advice() -> None:
     assert (code, output) == (2, f"antiphon: {refusal('0.0.0.0')}\n")
 
 
-def test_a_users_application_has_its_own_keys(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_users_application_has_its_own_keys(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder)
     monkeypatch.setattr(sys, "path", list(sys.path))
     assert refusal("0.0.0.0", "mine:app") == (
-        "0.0.0.0 is reachable from other machines. Use --no-auth if your application "
-        "checks keys itself, or needs none."
+        "0.0.0.0 is reachable from other machines. Use --no-auth if your application checks keys itself, or needs none."
     )
     given = (
         "mine:app is an ASGI application: set the configuration, the key, the data folder and "
@@ -338,9 +322,7 @@ def deltas(address: str, model: str = "demo") -> Iterator[str]:
     """Give a slow stream, chunk by chunk."""
     with (
         http_client(address) as http,
-        http.stream(
-            "POST", "/v1/responses", json={"model": model, "input": "SLOW", "stream": True}
-        ) as answer,
+        http.stream("POST", "/v1/responses", json={"model": model, "input": "SLOW", "stream": True}) as answer,
     ):
         yield from answer.iter_text()
 

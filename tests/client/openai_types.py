@@ -39,9 +39,7 @@ def members(union: object) -> Iterator[type[BaseModel]]:
 def smallest(kind: type[BaseModel], **fields: object) -> dict[str, Any]:
     """Make the JSON of a value; raises ValidationError for what its type does not take."""
     required = {
-        info.alias or name: value_of(info.annotation)
-        for name, info in kind.model_fields.items()
-        if info.is_required()
+        info.alias or name: value_of(info.annotation) for name, info in kind.model_fields.items() if info.is_required()
     }
     accepted = kind.model_validate(required | fields)
     return accepted.model_dump(mode="json", by_alias=True, exclude_unset=True)

@@ -8,34 +8,22 @@ import pytest
 
 from antiphon.client.async_client import AsyncClient
 from antiphon.protocol.checker import find_violations
-from antiphon.protocol.content import InputText
 from antiphon.protocol.errors import AntiphonError, RequestError, UpstreamError
 from antiphon.protocol.events import OutputTextDelta, ResponseCreated
 from antiphon.protocol.fold import fold
-from antiphon.protocol.items import (
-    FunctionCall,
-    FunctionCallOutput,
-    Message,
-    Reasoning,
-    user_message,
-)
+from antiphon.protocol.items import FunctionCall, FunctionCallOutput, InputText, Message, Reasoning, user_message
 from antiphon.protocol.tools import FunctionTool
 from tests.scripted_upstream import json_answer, scripted_upstream
 
 pytestmark = pytest.mark.anyio
 
 HELLO = "Hello from Antiphon's demo model. You said: Hi!"
-WEATHER = FunctionTool(
-    name="get_weather",
-    parameters={"type": "object", "properties": {"city": {"type": "string"}}},
-)
+WEATHER = FunctionTool(name="get_weather", parameters={"type": "object", "properties": {"city": {"type": "string"}}})
 NUMBERS = [{"role": "user", "content": f"Number {n}."} for n in range(7)]
 
 
 @pytest.fixture(params=["/v1", "/openai/v1"])
-async def client(
-    request: pytest.FixtureRequest, server: str, anyio_backend: str
-) -> AsyncIterator[AsyncClient]:
+async def client(request: pytest.FixtureRequest, server: str, anyio_backend: str) -> AsyncIterator[AsyncClient]:
     """A strict client, at each door."""
     async with AsyncClient(server + request.param, strict=True, retries=0) as client:
         yield client
@@ -98,30 +86,21 @@ async def test_tool_calls_and_outputs_can_be_sent_back_as_structs(client: AsyncC
     (call,) = asked.output
     assert isinstance(call, FunctionCall)
     output = FunctionCallOutput(call_id=call.call_id, output="sunny")
-    chained = await client.create(
-        model="demo", input=[output], previous_response_id=asked.id, tools=[WEATHER]
-    )
+    chained = await client.create(model="demo", input=[output], previous_response_id=asked.id, tools=[WEATHER])
     whole = await client.create(
-        model="demo",
-        input=[user_message("The weather, please."), *asked.output, output],
-        tools=[WEATHER],
-        store=False,
+        model="demo", input=[user_message("The weather, please."), *asked.output, output], tools=[WEATHER], store=False
     )
     assert "sunny" in chained.output_text
     assert chained.output_text == whole.output_text
 
 
 async def test_structs_and_json_can_be_mixed(client: AsyncClient):
-    mixed = [
-        {"role": "user", "content": [InputText(text="one"), {"type": "input_text", "text": " two"}]}
-    ]
+    mixed = [{"role": "user", "content": [InputText(text="one"), {"type": "input_text", "text": " two"}]}]
     assert (await client.create(model="echo", input=mixed)).output_text == "one two"
 
 
 async def test_extra_body_and_extra_headers_are_sent(client: AsyncClient):
-    response = await client.create(
-        model="demo", input="Hi!", extra_body={"acme:hint": 1}, extra_headers={"X-A": "b"}
-    )
+    response = await client.create(model="demo", input="Hi!", extra_body={"acme:hint": 1}, extra_headers={"X-A": "b"})
     assert response.output_text == HELLO
 
 
@@ -130,11 +109,7 @@ async def test_an_invalid_request_raises_before_anything_is_sent(fields: dict):
     client = AsyncClient("http://127.0.0.1:1/v1")
     with pytest.raises(RequestError) as caught:
         await client.create(**fields)
-    assert caught.value.payload.code in (
-        "unsupported_parameter",
-        "unknown_parameter",
-        "invalid_json",
-    )
+    assert caught.value.payload.code in ("unsupported_parameter", "unknown_parameter", "invalid_json")
 
 
 async def test_a_stored_response_is_retrieved_and_deleted(client: AsyncClient):
@@ -204,12 +179,7 @@ async def test_a_conversation_is_created_changed_and_deleted(client: AsyncClient
     (added,) = await conversations.add(made.id, [user_message("two")])
     await client.create(model="echo", input="three", conversation=made.id)
     items = [item async for item in conversations.items(made.id)]
-    assert [item.text for item in items if isinstance(item, Message)] == [
-        "one",
-        "two",
-        "three",
-        "three",
-    ]
+    assert [item.text for item in items if isinstance(item, Message)] == ["one", "two", "three", "three"]
     assert await conversations.delete_item(made.id, str(added.id)) == changed
     assert [item async for item in conversations.items(made.id)] == [items[0], *items[2:]]
     await conversations.delete(made.id)
@@ -239,9 +209,7 @@ async def test_connect_opens_a_websocket(client: AsyncClient):
     assert final.output_text == HELLO
 
 
-async def test_base_url_and_key_come_from_the_environment(
-    server: str, monkeypatch: pytest.MonkeyPatch
-):
+async def test_base_url_and_key_come_from_the_environment(server: str, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("ANTIPHON_BASE_URL", f"{server}/v1/")
     monkeypatch.setenv("ANTIPHON_API_KEY", "secret")
     async with AsyncClient() as client:
@@ -253,9 +221,7 @@ async def test_base_url_and_key_come_from_the_environment(
 
 
 def test_importing_the_clients_loads_no_slow_modules():
-    code = (
-        "import sys, antiphon.client.async_client, antiphon.client.sync_client; print(*sys.modules)"
-    )
+    code = "import sys, antiphon.client.async_client, antiphon.client.sync_client; print(*sys.modules)"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     heavy = {"asyncio", "httptools", "openai", "pydantic", "ssl", "urllib.request", "websockets"}
     assert heavy & set(ran.stdout.split()) == set()

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from antiphon.client.event_reader import EventReader, parse_response
+from antiphon.client.stream import EventReader, parse_response
 from antiphon.protocol.errors import ErrorPayload, RemoteProtocolError, UpstreamError
 from antiphon.protocol.events import ErrorEvent, OutputTextDelta
 from antiphon.protocol.struct import encode
@@ -62,20 +62,13 @@ def test_a_stream_without_an_end_is_cut():
 def test_a_surrogate_pair_in_two_deltas_is_joined(strict: bool):
     item = make_message("msg_0", "x🎵yc")
     steps = [*start_events(), *message_events("msg_0", 0, "A", "B", "c")[:-3]]
-    ending = [
-        *text_part_events("msg_0", 0, 0, "x🎵yc")[-2:],
-        item_done(0, item),
-        completed_event(item),
-    ]
+    ending = [*text_part_events("msg_0", 0, 0, "x🎵yc")[-2:], item_done(0, item), completed_event(item)]
     frames = [encode(event) for event in number_events(*steps, *ending)]
     frames[4] = frames[4].replace(b'"A"', rb'"x\ud83c"')
     frames[5] = frames[5].replace(b'"B"', rb'"\udfb5y"')
     reader = EventReader(strict=strict)
     deltas = [
-        event.delta
-        for frame in frames
-        for event in reader.feed_frame(frame)
-        if isinstance(event, OutputTextDelta)
+        event.delta for frame in frames for event in reader.feed_frame(frame) if isinstance(event, OutputTextDelta)
     ]
     assert deltas == ["x", "🎵y", "c"]
     assert reader.response is not None

@@ -13,20 +13,12 @@ from antiphon.protocol.struct import decode
 from tests.client.client_factory import REQUEST, ClientFactory, encode_sse
 from tests.http_client import WAIT
 from tests.protocol.broken_streams import LEGAL
-from tests.scripted_upstream import (
-    ScriptedAnswer,
-    json_answer,
-    scripted_upstream,
-    sse_answer,
-)
+from tests.scripted_upstream import ScriptedAnswer, json_answer, scripted_upstream, sse_answer
 
 pytestmark = pytest.mark.anyio
 
 KEPT: dict[str, tuple[ScriptedAnswer, Callable[[AsyncClient], Awaitable[object]]]] = {
-    "retrieve": (
-        json_answer({"id": "resp_0", "output": []}),
-        lambda client: client.retrieve("resp_0"),
-    ),
+    "retrieve": (json_answer({"id": "resp_0", "output": []}), lambda client: client.retrieve("resp_0")),
     "resume": (sse_answer(encode_sse(LEGAL)), lambda client: client.resume("resp_0").final()),
     "models": (json_answer({"data": []}), lambda client: client.models()),
     "delete": (json_answer({"deleted": True}), lambda client: client.delete("resp_0")),
@@ -43,9 +35,7 @@ async def test_get_and_delete_are_retried_after_a_timeout(make_client: ClientFac
 
 
 @pytest.mark.parametrize("retries", [0, 1, 2])
-async def test_timeouts_are_retried_a_limited_number_of_times(
-    make_client: ClientFactory, retries: int
-):
+async def test_timeouts_are_retried_a_limited_number_of_times(make_client: ClientFactory, retries: int):
     with scripted_upstream(ScriptedAnswer(delay=WAIT)) as server:
         with pytest.raises(UpstreamError, match=r"sent nothing for 0\.1 seconds") as caught:
             await make_client(server, timeout=0.1, retries=retries).retrieve("resp_0")
@@ -56,11 +46,7 @@ async def test_timeouts_are_retried_a_limited_number_of_times(
 async def test_a_post_is_not_retried_after_a_timeout(make_client: ClientFactory):
     with scripted_upstream(ScriptedAnswer(delay=WAIT)) as server:
         client = make_client(server, timeout=0.1, retries=2)
-        for ask in (
-            client.create(**REQUEST),
-            client.stream(**REQUEST).final(),
-            client.cancel("resp_0"),
-        ):
+        for ask in (client.create(**REQUEST), client.stream(**REQUEST).final(), client.cancel("resp_0")):
             with pytest.raises(UpstreamError) as caught:
                 await ask
             assert (caught.value.payload.code, caught.value.retryable) == ("timeout", False)
@@ -90,20 +76,12 @@ async def test_a_429_or_5xx_is_retried(make_client: ClientFactory):
         ({"message": "No.", "code": 7}, {"type": "invalid_request", "code": "7", "message": "No."}),
         ({"detail": "No."}, {"type": "invalid_request", "message": "No."}),
         ({"error": "No."}, {"type": "invalid_request", "message": "No."}),
-        (
-            {"detail": [{"msg": "No."}]},
-            {"type": "invalid_request", "message": "No."},
-        ),
+        ({"detail": [{"msg": "No."}]}, {"type": "invalid_request", "message": "No."}),
     ],
 )
-async def test_every_shape_of_error_body_is_decoded(
-    make_client: ClientFactory, body: Any, payload: dict[str, str]
-):
+async def test_every_shape_of_error_body_is_decoded(make_client: ClientFactory, body: Any, payload: dict[str, str]):
     with scripted_upstream(json_answer(body, 400)) as server:
-        for ask in (
-            make_client(server).create(**REQUEST),
-            make_client(server).stream(**REQUEST).final(),
-        ):
+        for ask in (make_client(server).create(**REQUEST), make_client(server).stream(**REQUEST).final()):
             with pytest.raises(UpstreamError) as caught:
                 await ask
             who = server.url.removeprefix("http://")
@@ -146,15 +124,12 @@ async def test_a_redirect_is_not_followed_and_the_error_names_its_target(
     error, who = caught.value, server.url.removeprefix("http://")
     assert (error.status, error.payload.code, error.retryable) == (502, "upstream_invalid", False)
     assert str(error) == (
-        f"{who}: answered {status}: it has moved to {place.replace('URL', server.url)}. "
-        "Its base_url should lead there."
+        f"{who}: answered {status}: it has moved to {place.replace('URL', server.url)}. Its base_url should lead there."
     )
 
 
 @pytest.mark.parametrize("location", [None, "http://[", "mailto:a@b.example"])
-async def test_a_redirect_without_a_location_is_an_ordinary_error(
-    make_client: ClientFactory, location: str | None
-):
+async def test_a_redirect_without_a_location_is_an_ordinary_error(make_client: ClientFactory, location: str | None):
     headers = {"location": location} if location else {}
     with (
         scripted_upstream(ScriptedAnswer(b"", 301, headers)) as server,
@@ -221,9 +196,7 @@ async def test_json_with_an_html_content_type_is_accepted(make_client: ClientFac
         assert (await make_client(server).stream(**REQUEST).final()).id == "resp_0"
 
 
-@pytest.mark.parametrize(
-    "answer", [ScriptedAnswer(status=204), ScriptedAnswer(), json_answer({"deleted": True})]
-)
+@pytest.mark.parametrize("answer", [ScriptedAnswer(status=204), ScriptedAnswer(), json_answer({"deleted": True})])
 async def test_delete_accepts_an_empty_body(make_client: ClientFactory, answer: ScriptedAnswer):
     with scripted_upstream(answer) as server:
         await make_client(server).delete("resp_0")
@@ -241,15 +214,9 @@ async def test_delete_rejects_an_html_page(make_client: ClientFactory):
 
 REASON = b'{"error":{"message":"No."}}'
 UNFINISHED = {
-    "cut in a word": (
-        ScriptedAnswer(REASON[:-4], cut=True),
-        "answered {status} and did not say why.",
-    ),
+    "cut in a word": (ScriptedAnswer(REASON[:-4], cut=True), "answered {status} and did not say why."),
     "cut at its end": (ScriptedAnswer(REASON, cut=True), "No."),
-    "stalled": (
-        ScriptedAnswer(REASON, chunk_size=9, pause=0.5),
-        "answered {status} and did not say why.",
-    ),
+    "stalled": (ScriptedAnswer(REASON, chunk_size=9, pause=0.5), "answered {status} and did not say why."),
 }
 
 
@@ -260,10 +227,7 @@ async def test_an_error_with_an_incomplete_body_keeps_its_status(
 ):
     monkeypatch.setattr("antiphon.client.http.ERROR_BODY_TIMEOUT", 0.05)
     answer, message = UNFINISHED[body]
-    with (
-        scripted_upstream(replace(answer, status=status)) as server,
-        pytest.raises(UpstreamError) as caught,
-    ):
+    with scripted_upstream(replace(answer, status=status)) as server, pytest.raises(UpstreamError) as caught:
         await make_client(server).models()
     who = server.url.removeprefix("http://")
     assert (caught.value.status, caught.value.retryable) == (status, status == 500)
@@ -271,9 +235,7 @@ async def test_an_error_with_an_incomplete_body_keeps_its_status(
 
 
 async def test_an_error_object_with_status_200_is_raised(make_client: ClientFactory):
-    with scripted_upstream(
-        json_answer({"error": {"message": "No.", "type": "server_error"}})
-    ) as server:
+    with scripted_upstream(json_answer({"error": {"message": "No.", "type": "server_error"}})) as server:
         opened = make_client(server).stream(**REQUEST)
         with pytest.raises(UpstreamError, match=r"No\."):
             await opened.final()

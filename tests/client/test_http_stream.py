@@ -20,18 +20,11 @@ from tests.client.client_factory import REQUEST, ClientFactory, encode_sse
 from tests.http_client import WAIT
 from tests.protocol.broken_streams import KNOWN_MISTAKES, LEGAL, RULE_BREAKS
 from tests.protocol.builders import make_response, synthesize
-from tests.scripted_upstream import (
-    ScriptedAnswer,
-    json_answer,
-    scripted_upstream,
-    sse_answer,
-)
+from tests.scripted_upstream import ScriptedAnswer, json_answer, scripted_upstream, sse_answer
 
 pytestmark = pytest.mark.anyio
 
-BACKGROUND = synthesize(
-    Text("One"), Text(" two"), Text(" three"), response=make_response(background=True)
-)
+BACKGROUND = synthesize(Text("One"), Text(" two"), Text(" three"), response=make_response(background=True))
 
 
 async def wait_for(happened: Any) -> None:
@@ -44,16 +37,12 @@ async def wait_for(happened: Any) -> None:
 @pytest.fixture(autouse=True)
 def reconnect_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Reconnect without a delay."""
-    monkeypatch.setattr(
-        "antiphon.client.http.RECONNECT_POLICY", RetryPolicy(retries=2, first_delay=0.01)
-    )
+    monkeypatch.setattr("antiphon.client.http.RECONNECT_POLICY", RetryPolicy(retries=2, first_delay=0.01))
 
 
 @pytest.mark.parametrize("pieces", [0, 1, 7, 1000])
 @pytest.mark.parametrize("strict", [False, True])
-async def test_the_chunking_of_the_bytes_does_not_matter(
-    make_client: ClientFactory, pieces: int, strict: bool
-):
+async def test_the_chunking_of_the_bytes_does_not_matter(make_client: ClientFactory, pieces: int, strict: bool):
     with scripted_upstream(sse_answer(encode_sse(LEGAL), chunk_size=pieces)) as server:
         async with make_client(server, strict=strict).stream(**REQUEST) as open_stream:
             assert [event async for event in open_stream] == LEGAL
@@ -93,9 +82,7 @@ async def test_a_stream_without_done_ends_with_its_response(make_client: ClientF
             assert await client.stream(**REQUEST).final() == fold(LEGAL)
 
 
-async def test_a_stream_ends_with_its_last_event_even_if_the_connection_stays_open(
-    make_client: ClientFactory,
-):
+async def test_a_stream_ends_with_its_last_event_even_if_the_connection_stays_open(make_client: ClientFactory):
     with scripted_upstream(
         sse_answer(encode_sse(LEGAL, done=False) + b": \n\n" * 50, chunk_size=3000, pause=0.5)
     ) as server:
@@ -104,9 +91,7 @@ async def test_a_stream_ends_with_its_last_event_even_if_the_connection_stays_op
 
 
 async def test_a_json_response_becomes_a_stream_of_one_event(make_client: ClientFactory):
-    with scripted_upstream(
-        json_answer({"id": "resp_0", "model": "m", "created_at": 3, "output": []})
-    ) as server:
+    with scripted_upstream(json_answer({"id": "resp_0", "model": "m", "created_at": 3, "output": []})) as server:
         (event,) = [event async for event in make_client(server).stream(**REQUEST)]
         assert event.type == "response.completed"
         with pytest.raises(RemoteProtocolError, match="not an event stream"):
@@ -136,9 +121,7 @@ async def test_a_stream_without_a_terminal_event_is_cut(make_client: ClientFacto
 
 @pytest.mark.parametrize("strict", [False, True])
 @pytest.mark.parametrize("repeats", [False, True])
-async def test_a_background_response_is_resumed_after_a_cut(
-    make_client: ClientFactory, strict: bool, repeats: bool
-):
+async def test_a_background_response_is_resumed_after_a_cut(make_client: ClientFactory, strict: bool, repeats: bool):
     first, second = 4, 7
 
     def after(number):
@@ -164,9 +147,7 @@ async def test_a_background_response_is_resumed_after_a_cut(
 
 async def test_a_frame_split_by_a_cut_is_delivered_once(make_client: ClientFactory):
     body = encode_sse(BACKGROUND[:6], done=False)[:-30]
-    with scripted_upstream(
-        sse_answer(body, cut=True), sse_answer(encode_sse(BACKGROUND[5:]))
-    ) as server:
+    with scripted_upstream(sse_answer(body, cut=True), sse_answer(encode_sse(BACKGROUND[5:]))) as server:
         received = [event async for event in make_client(server).stream(**REQUEST, background=True)]
     assert received == BACKGROUND
 
@@ -185,9 +166,7 @@ async def test_reconnecting_stops_without_new_events(make_client: ClientFactory)
 
 async def test_an_error_status_ends_reconnecting(make_client: ClientFactory):
     gone = json_answer({"error": {"type": "not_found", "code": "response_not_found"}}, 404)
-    with scripted_upstream(
-        sse_answer(encode_sse(BACKGROUND[:4], done=False), cut=True), gone
-    ) as server:
+    with scripted_upstream(sse_answer(encode_sse(BACKGROUND[:4], done=False), cut=True), gone) as server:
         open_stream = make_client(server).stream(**REQUEST, background=True)
         with pytest.raises(UpstreamError) as caught:
             await open_stream.final()
@@ -196,8 +175,7 @@ async def test_an_error_status_ends_reconnecting(make_client: ClientFactory):
 
 async def test_a_resumed_stream_reconnects_too(make_client: ClientFactory):
     with scripted_upstream(
-        sse_answer(encode_sse(BACKGROUND[3:6], done=False), cut=True),
-        sse_answer(encode_sse(BACKGROUND[6:])),
+        sse_answer(encode_sse(BACKGROUND[3:6], done=False), cut=True), sse_answer(encode_sse(BACKGROUND[6:]))
     ) as server:
         received = [e async for e in make_client(server).resume("resp_0", starting_after=2)]
     assert received == BACKGROUND[3:]
@@ -227,9 +205,7 @@ async def test_reconnecting_uses_its_own_retries_only(make_client: ClientFactory
 
 WORD = next(at for at, event in enumerate(LEGAL) if isinstance(event, OutputTextDelta))
 TALK = encode_sse(LEGAL[: WORD + 1], done=False)
-ENDLESS_STREAM = sse_answer(
-    TALK + encode_sse([LEGAL[WORD]], done=False) * 2000, chunk_size=1000, pause=0.01
-)
+ENDLESS_STREAM = sse_answer(TALK + encode_sse([LEGAL[WORD]], done=False) * 2000, chunk_size=1000, pause=0.01)
 
 
 async def leave_with(client: AsyncClient) -> None:
@@ -295,11 +271,7 @@ async def serve_endlessly(sent: list[int]) -> AsyncIterator[str]:
 
 async def test_a_slow_reader_slows_down_the_server():
     sent = [0]
-    async with (
-        serve_endlessly(sent) as url,
-        AsyncClient(url) as client,
-        client.stream(**REQUEST) as open_stream,
-    ):
+    async with serve_endlessly(sent) as url, AsyncClient(url) as client, client.stream(**REQUEST) as open_stream:
         batches = open_stream.batches()
         await anext(batches)
         await asyncio.sleep(0.3)

@@ -28,22 +28,9 @@ from tests.adapters.response_summary import (
     reasoning_summary,
     summarize_response,
 )
-from tests.adapters.test_aimock import (
-    FIXTURES,
-    PARIS,
-    TEXT,
-    TOOLS,
-    fixture,
-)
+from tests.adapters.test_aimock import FIXTURES, PARIS, TEXT, TOOLS, fixture
 from tests.aimock import KEY, aimock
-from tests.client.agent.faulty_server import (
-    ALL_TRANSPORTS,
-    CHAT,
-    HTTP,
-    SOCKET,
-    STATEFUL_TRANSPORTS,
-    event_types,
-)
+from tests.client.agent.faulty_server import ALL_TRANSPORTS, CHAT, HTTP, SOCKET, STATEFUL_TRANSPORTS, event_types
 
 pytestmark = pytest.mark.anyio
 
@@ -59,12 +46,8 @@ EXTRA_FIXTURES: list[dict[str, Any]] = [
 EXPECTED = {
     "Say it": ResponseSummary([message_summary(TEXT)]),
     "Think": ResponseSummary([reasoning_summary("Two and two."), message_summary("Four.")]),
-    "Two calls": ResponseSummary(
-        [call_summary("get_weather", PARIS), call_summary("get_time", {})]
-    ),
-    "Words and a call": ResponseSummary(
-        [message_summary("Let me look."), call_summary("get_weather", PARIS)]
-    ),
+    "Two calls": ResponseSummary([call_summary("get_weather", PARIS), call_summary("get_time", {})]),
+    "Words and a call": ResponseSummary([message_summary("Let me look."), call_summary("get_weather", PARIS)]),
     "Go on": ResponseSummary([message_summary("And so it")], "incomplete"),
     "Be bad": ResponseSummary([message_summary("And so it")], "failed"),
 }
@@ -96,8 +79,7 @@ class Aimock:
         journal = httpx.get(f"{self.url}/__aimock/journal", headers=KEY_HEADER).json()
         asked = [entry for entry in journal if (entry.get("body") or {}).get("messages")]
         return [
-            (f"{entry['method']} {entry['path']}", [m["role"] for m in entry["body"]["messages"]])
-            for entry in asked
+            (f"{entry['method']} {entry['path']}", [m["role"] for m in entry["body"]["messages"]]) for entry in asked
         ]
 
 
@@ -120,9 +102,7 @@ def summarize(response: Response) -> ResponseSummary:
 
 
 async def run_agent_events(client: AsyncClient, prompt: str, options: AgentOptions, **wanted: Any):
-    run = stream_agent(
-        prompt, model="gpt-4o", client=client, options=options, tools=[get_weather], **wanted
-    )
+    run = stream_agent(prompt, model="gpt-4o", client=client, options=options, tools=[get_weather], **wanted)
     events = [event async for event in run]
     assert run.result is not None
     return run.result, events
@@ -231,16 +211,11 @@ def test_the_synchronous_client_reads_the_same(server):
 
 async def test_every_transport_gives_the_same_message(server):
     async with server.client() as client:
-        runs = [
-            await run_agent_events(client, "Weather?", way)
-            for way in (CHAT, HTTP, SOCKET, ANY_TRANSPORT)
-        ]
+        runs = [await run_agent_events(client, "Weather?", way) for way in (CHAT, HTTP, SOCKET, ANY_TRANSPORT)]
     assert [result.message for result, _ in runs] == ["It is sunny."] * 4
     kinds = [event_types(e for e in events if e.type != "context_management") for _, events in runs]
     assert kinds[1:] == kinds[:1] * 3
-    assert [[call.status for call in result.tool_calls] for result, _ in runs] == [
-        ["completed"]
-    ] * 4
+    assert [[call.status for call in result.tool_calls] for result, _ in runs] == [["completed"]] * 4
 
 
 @STATEFUL_TRANSPORTS
@@ -325,9 +300,7 @@ async def test_a_server_that_continues_is_sent_only_new_items(
 
 
 @pytest.mark.parametrize("options", [CHAT, HTTP], ids=["chat", "http"])
-async def test_the_loop_retries_as_llmock_expects(
-    llmock_server: LLMockServer, llmock: LLMock, options: AgentOptions
-):
+async def test_the_loop_retries_as_llmock_expects(llmock_server: LLMockServer, llmock: LLMock, options: AgentOptions):
     llmock.rate_limit(retry_after=0.2).fail(500).reply(TEXT).truncate(after_chunks=4)
     async with AsyncClient(llmock_server.base_url("openai"), api_key="k") as client:
         llmock.reply(TEXT)

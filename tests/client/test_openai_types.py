@@ -8,14 +8,9 @@ from msgspec import UNSET
 
 from antiphon.client.agent.run import run_agent
 from antiphon.client.async_client import AsyncClient
-from antiphon.client.event_reader import EventReader
+from antiphon.client.stream import EventReader
 from antiphon.protocol.errors import UpstreamError
-from antiphon.protocol.events import (
-    Event,
-    ExtensionEvent,
-    OutputItemAdded,
-    OutputItemDone,
-)
+from antiphon.protocol.events import Event, ExtensionEvent, OutputItemAdded, OutputItemDone
 from antiphon.protocol.items import ExtensionItem, Item
 from antiphon.protocol.response import Response
 from antiphon.protocol.struct import to_builtins, type_names
@@ -76,9 +71,7 @@ def test_openai_has_the_known_number_of_events_and_items():
 async def test_an_event_of_the_specification_is_typed(name, made):
     fields = {"annotation": CITED} if name.endswith("annotation.added") else {}
     sent = made(EVENTS[name], **fields)
-    events, response = await stream_events(
-        lifecycle_event("created"), sent, lifecycle_event("completed")
-    )
+    events, response = await stream_events(lifecycle_event("created"), sent, lifecycle_event("completed"))
     *_, found, last = events
     assert type(found) is not ExtensionEvent
     assert found.type == name.replace("reasoning_text", "reasoning")
@@ -92,9 +85,7 @@ async def test_an_event_of_the_specification_is_typed(name, made):
 @pytest.mark.parametrize("name", sorted(OPENAI_ONLY))
 async def test_an_event_of_openais_own_keeps_its_fields(name, made):
     sent = made(EVENTS[name])
-    events, response = await stream_events(
-        lifecycle_event("created"), sent, lifecycle_event("completed")
-    )
+    events, response = await stream_events(lifecycle_event("created"), sent, lifecycle_event("completed"))
     rest = {name: value for name, value in sent.items() if name not in ("type", "sequence_number")}
     assert [event.type for event in events] == ["response.created", name, "response.completed"]
     assert events[1] == ExtensionEvent(type=name, sequence_number=1, extra=rest or UNSET)
@@ -121,9 +112,7 @@ async def test_all_events_come_through_in_one_stream():
     """About one and the same item, which is not even possible."""
     names = [name for name in EVENTS if name not in (*ENDS, "response.created")]
     sent = [openai.smallest(EVENTS[name]) for name in names]
-    events, response = await stream_events(
-        lifecycle_event("created"), *sent, lifecycle_event("completed")
-    )
+    events, response = await stream_events(lifecycle_event("created"), *sent, lifecycle_event("completed"))
     own = [event.type for event in events if isinstance(event, ExtensionEvent)]
     assert [name for name in own if name in OPENAI_ONLY] == [n for n in names if n in OPENAI_ONLY]
     assert response.status == "completed"
@@ -134,10 +123,7 @@ def test_an_event_of_openais_own_breaks_no_rule(name):
     reader = EventReader(strict=True)
     sent = openai.smallest(EVENTS[name])
     for data in encode_events(
-        lifecycle_event("created"),
-        lifecycle_event("in_progress"),
-        sent,
-        lifecycle_event("completed"),
+        lifecycle_event("created"), lifecycle_event("in_progress"), sent, lifecycle_event("completed")
     ):
         assert len(reader.feed_frame(data)) == 1
     reader.close()

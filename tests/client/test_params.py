@@ -2,37 +2,21 @@
 
 import pytest
 
-from antiphon.client.params import (
-    CompactParams,
-    ResponseParams,
-    build_body,
-    build_headers,
-    to_json_value,
-)
-from antiphon.protocol.content import InputText
+from antiphon.client.params import CompactParams, ResponseParams, build_body, build_headers, to_json_value
 from antiphon.protocol.errors import RequestError
-from antiphon.protocol.items import ExtensionItem, user_message
+from antiphon.protocol.items import ExtensionItem, InputText, user_message
 from antiphon.protocol.request import CompactRequest, Request
 
 ASIDE = {"extra_body", "extra_headers"}
 
 
 def test_every_request_field_is_a_parameter():
-    assert set(ResponseParams.__annotations__) - ASIDE == set(Request.__struct_fields__) - {
-        "extra",
-        "stream",
-    }
-    assert set(CompactParams.__annotations__) - ASIDE == set(CompactRequest.__struct_fields__) - {
-        "extra"
-    }
+    assert set(ResponseParams.__annotations__) - ASIDE == set(Request.__struct_fields__) - {"extra", "stream"}
+    assert set(CompactParams.__annotations__) - ASIDE == set(CompactRequest.__struct_fields__) - {"extra"}
 
 
 def test_structs_are_converted_at_any_depth():
-    message = {
-        "type": "message",
-        "role": "user",
-        "content": [{"type": "input_text", "text": "Hi!"}],
-    }
+    message = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Hi!"}]}
     assert to_json_value([user_message("Hi!"), {"content": (InputText(text="Hi!"),)}]) == [
         message,
         {"content": message["content"]},
@@ -55,8 +39,7 @@ def test_extra_body_is_merged_into_the_body():
 
 
 @pytest.mark.parametrize(
-    ("fields", "code"),
-    [({"stream": True}, "unsupported_parameter"), ({"wheels": 4}, "unknown_parameter")],
+    ("fields", "code"), [({"stream": True}, "unsupported_parameter"), ({"wheels": 4}, "unknown_parameter")]
 )
 def test_an_unknown_parameter_is_rejected(fields: dict[str, object], code: str):
     with pytest.raises(RequestError) as caught:

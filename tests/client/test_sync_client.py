@@ -13,12 +13,7 @@ import pytest
 
 from antiphon.client.sync_client import Client
 from antiphon.protocol.checker import find_violations
-from antiphon.protocol.errors import (
-    AntiphonError,
-    RemoteProtocolError,
-    RequestError,
-    UpstreamError,
-)
+from antiphon.protocol.errors import AntiphonError, RemoteProtocolError, RequestError, UpstreamError
 from antiphon.protocol.events import OutputTextDelta
 from antiphon.protocol.fold import fold
 from antiphon.protocol.items import Message, user_message
@@ -27,12 +22,7 @@ from tests.client.test_async_client import HELLO, NUMBERS
 from tests.client.test_http_stream import ENDLESS_STREAM
 from tests.http_client import WAIT, wait_until
 from tests.protocol.broken_streams import RULE_BREAKS
-from tests.scripted_upstream import (
-    ScriptedAnswer,
-    json_answer,
-    scripted_upstream,
-    sse_answer,
-)
+from tests.scripted_upstream import ScriptedAnswer, json_answer, scripted_upstream, sse_answer
 
 
 @pytest.fixture(params=["/v1", "/openai/v1"])
@@ -85,9 +75,7 @@ def test_a_background_response_is_resumed_and_cancelled(client: Client):
 def test_conversations_and_input_items_read_all_pages(client: Client):
     made = client.create(model="demo", input=NUMBERS)
     items = list(client.input_items(made.id))
-    assert [item.text for item in items if isinstance(item, Message)] == [
-        f"Number {n}." for n in range(7)
-    ]
+    assert [item.text for item in items if isinstance(item, Message)] == [f"Number {n}." for n in range(7)]
     conversations = client.conversations
     talk = conversations.create(items=[user_message("one")])
     (added,) = conversations.add(talk.id, "two")
@@ -254,10 +242,7 @@ print(client.create(model="m").id)
 
 @pytest.mark.parametrize(
     ("answer", "call"),
-    [
-        (ScriptedAnswer(delay=WAIT), 'client.create(model="m")'),
-        (ENDLESS_STREAM, 'list(client.stream(model="m"))'),
-    ],
+    [(ScriptedAnswer(delay=WAIT), 'client.create(model="m")'), (ENDLESS_STREAM, 'list(client.stream(model="m"))')],
     ids=["create", "stream"],
 )
 def test_ctrl_c_stops_the_request_and_the_client_stays_usable(answer: ScriptedAnswer, call: str):
@@ -265,10 +250,7 @@ def test_ctrl_c_stops_the_request_and_the_client_stays_usable(answer: ScriptedAn
     with scripted_upstream(answer) as server:
         program = INTERRUPTED.format(url=server.url, call=call)
         with subprocess.Popen(
-            [sys.executable, "-c", program],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
+            [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         ) as child:
             assert child.stdout is not None
             assert child.stdout.readline() == "interrupted\n"

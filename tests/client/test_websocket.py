@@ -10,20 +10,9 @@ from hypothesis import strategies as st
 
 from antiphon.client import websocket as sessions
 from antiphon.client.errors import websocket_message_error
-from antiphon.client.websocket import (
-    MessageLabel,
-    Session,
-    decode_label,
-    decode_response_id,
-    encode_create,
-)
+from antiphon.client.websocket import MessageLabel, Session, decode_label, decode_response_id, encode_create
 from antiphon.protocol.errors import RemoteProtocolError, RequestError, UpstreamError
-from antiphon.protocol.events import (
-    ExtensionEvent,
-    OutputTextDelta,
-    ReasoningDelta,
-    ResponseCreated,
-)
+from antiphon.protocol.events import ExtensionEvent, OutputTextDelta, ReasoningDelta, ResponseCreated
 from antiphon.protocol.items import user_message
 from antiphon.server.settings import Settings
 from antiphon.transport.connection import Timeouts
@@ -74,9 +63,7 @@ async def test_a_turn_is_a_stream(server: str, door: str) -> None:
 
 async def test_turns_continue_responses_that_are_not_stored(session: Session) -> None:
     first = await session.stream(model="demo", input="I am Ada.", store=False).final()
-    second = session.stream(
-        model="demo", input=[user_message("Who am I?")], store=False, previous_response_id=first.id
-    )
+    second = session.stream(model="demo", input=[user_message("Who am I?")], store=False, previous_response_id=first.id)
     answer = "".join([text async for text in second.text])
     assert answer == f"{HELLO}Who am I? This conversation has 3 messages."
 
@@ -123,8 +110,7 @@ async def test_every_field_of_an_error_message_is_decoded() -> None:
 
 
 @pytest.mark.parametrize(
-    ("field", "value"),
-    [("background", True), ("extra_headers", {"a": "b"}), ("nonsense", 1), ("stream", True)],
+    ("field", "value"), [("background", True), ("extra_headers", {"a": "b"}), ("nonsense", 1), ("stream", True)]
 )
 async def test_invalid_parameters_are_not_sent(session: Session, field: str, value: object) -> None:
     with pytest.raises(RequestError) as refused:
@@ -148,13 +134,7 @@ async def test_a_turn_is_requested_with_one_message() -> None:
         {
             "type": "response.create",
             "model": "m",
-            "input": [
-                {
-                    "type": "message",
-                    "role": "user",
-                    "content": [{"type": "input_text", "text": "é"}],
-                }
-            ],
+            "input": [{"type": "message", "role": "user", "content": [{"type": "input_text", "text": "é"}]}],
             "acme": 1,
         },
         {"type": "response.create", "model": "m", "store": False, "stream_id": "side"},
@@ -212,8 +192,7 @@ async def test_named_lanes_interleave(gated: str, gate: GatedModel) -> None:
 async def test_turns_on_one_lane_wait_for_each_other_in_order(gated: str, gate: GatedModel) -> None:
     async with Session(gated) as session:
         finals = [
-            asyncio.create_task(session.stream(model="gate", input=name).final())
-            for name in ("one", "two", "three")
+            asyncio.create_task(session.stream(model="gate", input=name).final()) for name in ("one", "two", "three")
         ]
         async with asyncio.timeout(5):
             while not gate.turns:
@@ -279,11 +258,7 @@ async def test_unreadable_messages_are_delivered_as_extensions() -> None:
         first, *rest = turn_messages("well")
         await peer.send(first, *STRANGE, *rest)
 
-    async with (
-        serve_websocket(meet) as url,
-        Session(url) as session,
-        session.stream(model="m") as stream,
-    ):
+    async with serve_websocket(meet) as url, Session(url) as session, session.stream(model="m") as stream:
         events = [event async for event in stream]
         strangers = [event for event in events if isinstance(event, ExtensionEvent)]
         assert len(strangers) == len(STRANGE)
@@ -324,8 +299,7 @@ async def test_closing_fails_every_waiting_turn(gated: str, gate: GatedModel) ->
     await session.open()
     await session.open()  # it is open already
     waiting = [
-        asyncio.create_task(session.stream(lane=lane, model="gate", input="?").final())
-        for lane in ("a", "b", "b", "")
+        asyncio.create_task(session.stream(lane=lane, model="gate", input="?").final()) for lane in ("a", "b", "b", "")
     ]
     async with asyncio.timeout(5):
         while gate.running < 3:
@@ -412,20 +386,14 @@ async def test_a_message_over_the_size_limit_closes_the_websocket() -> None:
         await peer.send(delta("x" * (20 * 1024 * 1024)))
         await peer.send(delta("x" * (33 * 1024 * 1024)))
 
-    async with (
-        serve_websocket(meet) as url,
-        Session(url) as session,
-        session.stream(model="m") as stream,
-    ):
+    async with serve_websocket(meet) as url, Session(url) as session, session.stream(model="m") as stream:
         with pytest.raises(UpstreamError, match="more than 33554432 bytes") as closed:
             await stream.final()
         assert status_and_code(closed.value) == (502, "websocket_closed")
         assert len(text_of(stream.response)) == 20 * 1024 * 1024
 
 
-async def test_a_server_that_answers_no_ping_is_disconnected(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_server_that_answers_no_ping_is_disconnected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sessions, "PING_INTERVAL", 0.05)
 
     async def meet(peer: ServerSide) -> None:
@@ -459,9 +427,7 @@ async def test_a_silent_turn_times_out() -> None:
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(),
-    lambda inner: (
-        st.lists(inner) | st.dictionaries(st.sampled_from(["type", "stream_id", "x"]), inner)
-    ),
+    lambda inner: st.lists(inner) | st.dictionaries(st.sampled_from(["type", "stream_id", "x"]), inner),
 )
 
 

@@ -42,19 +42,14 @@ async def open_error(url: str, seconds: float = 5) -> UpstreamError:
     return failed.value
 
 
-async def test_the_callers_headers_are_sent(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+async def test_the_callers_headers_are_sent(caplog: pytest.LogCaptureFixture) -> None:
     seen: list[Request] = []
 
     def look(connection: ServerConnection, request: Request) -> None:
         seen.append(request)
 
     with caplog.at_level(logging.DEBUG):
-        async with (
-            serve_websocket(answer_turns, process_request=look) as url,
-            Session(url, SECRET) as session,
-        ):
+        async with serve_websocket(answer_turns, process_request=look) as url, Session(url, SECRET) as session:
             await session.stream(model="m").final()
     (request,) = seen
     assert request.path == "/v1/responses"
@@ -72,9 +67,7 @@ async def test_a_header_with_a_line_break_is_rejected(header: dict[str, str]) ->
     assert "topsecret" not in str(refused.value)
 
 
-async def test_only_trusted_tls_certificates_are_accepted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_only_trusted_tls_certificates_are_accepted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = make_certificate(tmp_path, "127.0.0.1")
     async with serve_websocket(answer_turns, ssl=server_context(path)) as url:
         distrust = await open_error(url)
@@ -97,9 +90,7 @@ async def test_only_trusted_tls_certificates_are_accepted(
         (200, "model_error", False),
     ],
 )
-async def test_a_refused_handshake_keeps_its_status(
-    status: int, type: str, retryable: bool
-) -> None:
+async def test_a_refused_handshake_keeps_its_status(status: int, type: str, retryable: bool) -> None:
     def refuse(connection: ServerConnection, request: Request) -> Response:
         return connection.respond(HTTPStatus(status), "no JSON")
 
@@ -108,9 +99,7 @@ async def test_a_refused_handshake_keeps_its_status(
     assert (refused.status, refused.payload.code) == (status, "websocket_refused")
     assert refused.payload.type == type
     assert refused.retryable is retryable
-    assert str(refused) == (
-        f"The server answered {status} instead of opening a WebSocket: It did not say why."
-    )
+    assert str(refused) == (f"The server answered {status} instead of opening a WebSocket: It did not say why.")
 
 
 async def test_the_error_contains_the_servers_message() -> None:
@@ -219,9 +208,7 @@ async def test_an_invalid_url_is_an_error(url: str) -> None:
     assert (odd.status, odd.payload.code) == (502, "upstream_unreachable")
 
 
-async def test_a_proxy_is_used_except_for_this_machine(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_proxy_is_used_except_for_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     heard: list[bytes] = []
 
     async def proxy(visit: ScriptedConnection) -> None:

@@ -7,23 +7,11 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 
 from antiphon.client import websocket as sessions
-from antiphon.client.websocket import (
-    MAX_BATCH_MESSAGES,
-    MAX_UNREAD_BYTES,
-    Session,
-    TurnBuffer,
-)
+from antiphon.client.websocket import MAX_BATCH_MESSAGES, MAX_UNREAD_BYTES, Session, TurnBuffer
 from antiphon.protocol.errors import RemoteProtocolError, UpstreamError
 from antiphon.protocol.events import OutputTextDelta
 from antiphon.transport.connection import Timeouts
-from tests.client.websocket_server import (
-    ServerSide,
-    created,
-    delta,
-    serve_websocket,
-    terminal,
-    turn_messages,
-)
+from tests.client.websocket_server import ServerSide, created, delta, serve_websocket, terminal, turn_messages
 
 pytestmark = pytest.mark.anyio
 
@@ -76,9 +64,7 @@ async def wait_until_stable(count: Callable[[], int]) -> int:
     return before
 
 
-async def test_an_idle_reader_pauses_the_connection(
-    session: Session, streaming_server: StreamingServer
-) -> None:
+async def test_an_idle_reader_pauses_the_connection(session: Session, streaming_server: StreamingServer) -> None:
     async with session.stream(model="m", metadata=stream_request()) as stream:
         stopped = await wait_until_stable(lambda: streaming_server.sent)
         assert MAX_UNREAD_BYTES < stopped * len(PIECE) < len(PIECE) * ENOUGH
@@ -92,9 +78,7 @@ async def test_a_slow_reader_pauses_all_lanes_until_it_catches_up(
 ) -> None:
     async with session.stream(lane="slow", model="m", metadata=stream_request()) as slow:
         await wait_until_stable(lambda: streaming_server.sent)
-        quick = asyncio.create_task(
-            session.stream(lane="quick", model="q", metadata=stream_request(1)).final()
-        )
+        quick = asyncio.create_task(session.stream(lane="quick", model="q", metadata=stream_request(1)).final())
         done, _ = await asyncio.wait([quick], timeout=0.1)
         assert not done
         await slow.final()
@@ -123,11 +107,7 @@ async def test_messages_are_returned_in_limited_batches() -> None:
         stopped.set()
 
     stopped = asyncio.Event()
-    async with (
-        serve_websocket(meet) as url,
-        Session(url) as session,
-        session.stream(model="m") as stream,
-    ):
+    async with serve_websocket(meet) as url, Session(url) as session, session.stream(model="m") as stream:
         await stopped.wait()
         await asyncio.sleep(0.1)
         batches = [batch async for batch in stream.batches()]
@@ -137,9 +117,7 @@ async def test_messages_are_returned_in_limited_batches() -> None:
     assert texts == ["x"] * 500
 
 
-async def test_the_rest_of_an_abandoned_turn_is_dropped(
-    session: Session, streaming_server: StreamingServer
-) -> None:
+async def test_the_rest_of_an_abandoned_turn_is_dropped(session: Session, streaming_server: StreamingServer) -> None:
     async for text in session.stream(model="m", metadata=stream_request()).text:
         assert text == PIECE
         break
@@ -214,9 +192,7 @@ async def test_a_cancelled_read_loses_no_messages() -> None:
             await asyncio.wait_for(source.next_batch(), 0.02)
         go_on.set()
         events = [event for _ in range(2) for event in await source.next_batch()]
-        assert [event.type for event in events if isinstance(event, OutputTextDelta)] == [
-            "response.output_text.delta"
-        ]
+        assert [event.type for event in events if isinstance(event, OutputTextDelta)] == ["response.output_text.delta"]
 
 
 async def test_a_request_cancelled_in_the_queue_is_not_sent() -> None:
@@ -230,9 +206,7 @@ async def test_a_request_cancelled_in_the_queue_is_not_sent() -> None:
     buffer: list[str] = []
     go_on = asyncio.Event()
     async with serve_websocket(meet) as url, Session(url) as session:
-        first, second, third = (
-            asyncio.create_task(session.stream(model=name).final()) for name in "abc"
-        )
+        first, second, third = (asyncio.create_task(session.stream(model=name).final()) for name in "abc")
         await asyncio.sleep(0.05)
         second.cancel()
         go_on.set()
@@ -255,9 +229,7 @@ async def test_a_request_cancelled_while_sending_leaves_the_lane_usable() -> Non
 
     go_on = asyncio.Event()
     async with serve_websocket(meet, max_size=None) as url, Session(url) as session:
-        sending = asyncio.create_task(
-            session.lane("").open_source({"model": "a", "input": "x" * 20_000_000})
-        )
+        sending = asyncio.create_task(session.lane("").open_source({"model": "a", "input": "x" * 20_000_000}))
         await asyncio.sleep(0.2)
         sending.cancel()
         await asyncio.wait([sending])

@@ -8,9 +8,8 @@ from typing import Any
 from websockets.asyncio.server import ServerConnection, serve
 from websockets.exceptions import ConnectionClosed
 
-from antiphon.protocol.content import OutputText
 from antiphon.protocol.errors import UpstreamError
-from antiphon.protocol.items import Message
+from antiphon.protocol.items import Message, OutputText
 from antiphon.protocol.response import Response
 from antiphon.protocol.struct import to_builtins
 

@@ -30,9 +30,7 @@ def spec(server: str) -> Iterator[OpenAI]:
 
 
 @pytest.fixture(params=DOORS)
-async def async_client(
-    request: pytest.FixtureRequest, server: str, anyio_backend: str
-) -> AsyncIterator[AsyncOpenAI]:
+async def async_client(request: pytest.FixtureRequest, server: str, anyio_backend: str) -> AsyncIterator[AsyncOpenAI]:
     """Return an async client at each door in turn."""
     url = server + request.param
     async with AsyncOpenAI(base_url=url, api_key="none", max_retries=0) as client:

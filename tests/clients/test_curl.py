@@ -75,9 +75,7 @@ def run(example: str, address: str, id: str = "") -> str:
     assert shutil.which("curl"), "these tests need curl: install it (apt-get install curl)"
     line = example.replace("http://localhost:8000", address).replace("resp_abc123", id)
     line = line.replace("curl", "curl -sS", 1)
-    done = subprocess.run(
-        ["sh", "-c", line], capture_output=True, text=True, check=False, timeout=30
-    )
+    done = subprocess.run(["sh", "-c", line], capture_output=True, text=True, check=False, timeout=30)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -88,11 +86,7 @@ def test_basic_creation(address: str) -> None:
     assert response["model"] == "my-agent"
     (message,) = response["output"]
     assert message["content"] == [
-        {
-            "type": "output_text",
-            "text": "You asked: What is the capital of France?",
-            "annotations": [],
-        }
+        {"type": "output_text", "text": "You asked: What is the capital of France?", "annotations": []}
     ]
 
 

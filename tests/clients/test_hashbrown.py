@@ -10,22 +10,11 @@ from typing import Any
 
 import pytest
 
-from antiphon.protocol.content import OutputText
-from antiphon.protocol.items import FunctionCall, Message
+from antiphon.protocol.items import FunctionCall, Message, OutputText
 from antiphon.server.settings import Settings
-from antiphon.wire.hashbrown import threads
 from antiphon.wire.hashbrown.frames import Decoder, encode_frame
-from antiphon.wire.hashbrown.threads import merge_messages
-from tests.adapters.frame_checks import (
-    PATH,
-    SAVED,
-    Json,
-    call_frames,
-    check,
-    of_type,
-    types,
-    user_message,
-)
+from antiphon.wire.hashbrown.request import merge_messages
+from tests.adapters.frame_checks import PATH, SAVED, Json, call_frames, check, of_type, types, user_message
 from tests.adapters.provider_servers import ProviderServers, serve_providers
 from tests.adapters.scenes import openai
 from tests.hashbrown_node import run_chats, run_tasks
@@ -44,12 +33,7 @@ TOOL = {
 
 def make_task(address: str, **params: Any) -> Json:
     """Return a task that sends `demo` a request."""
-    least = {
-        "operation": "generate",
-        "model": "demo",
-        "system": "",
-        "messages": [user_message("🎵")],
-    }
+    least = {"operation": "generate", "model": "demo", "system": "", "messages": [user_message("🎵")]}
     return {"url": f"{address}{PATH}", "params": least | {"tools": []} | params}
 
 
@@ -126,9 +110,7 @@ def test_threads_are_merged_as_hashbrown_merges_them() -> None:
         for few in (2, 3, len(ALPHABET))
         for _ in range(300)
     ]
-    hashbrown_result = run_tasks(
-        *[{"call": "mergeMessagesForThread", "with": pair} for pair in pairs]
-    )
+    hashbrown_result = run_tasks(*[{"call": "mergeMessagesForThread", "with": pair} for pair in pairs])
     assert [merge_messages(*pair) for pair in pairs] == hashbrown_result
     overlapping = [len(merge_messages(*pair)) < len(pair[0]) + len(pair[1]) for pair in pairs]
     assert 100 < sum(overlapping) < 800
@@ -136,13 +118,8 @@ def test_threads_are_merged_as_hashbrown_merges_them() -> None:
 
 @pytest.mark.parametrize("calls", [0, 2])
 def test_a_response_is_stored_as_by_hashbrown(calls: int) -> None:
-    made = [
-        FunctionCall(call_id=f"call_{n}", name="f", arguments=json.dumps({"n": n}))
-        for n in range(calls)
-    ]
-    stored = threads.assistant_message(
-        [Message(role="assistant", content=[OutputText(text="Hi")]), *made]
-    )
+    made = [FunctionCall(call_id=f"call_{n}", name="f", arguments=json.dumps({"n": n})) for n in range(calls)]
+    stored = request.assistant_message([Message(role="assistant", content=[OutputText(text="Hi")]), *made])
     delta = {"role": "assistant", "content": "Hi", "toolCalls": stored["toolCalls"]}
     chunk = {"choices": [{"index": 0, "delta": delta, "finishReason": None}]}
     (hashbrown_result,) = run_tasks({"call": "updateAssistantMessage", "with": [None, chunk]})
@@ -191,35 +168,23 @@ def test_a_page_shows_refusals_and_structured_output(server: str) -> None:
     refused = chat(server, "REFUSE")
     assert refused["messages"][-1] == assistant_message("I was asked to refuse, and so I do.")
     structured = chat(server, "Oslo", structured=True)
-    assert structured["messages"] == [
-        user_message("Oslo"),
-        assistant_message(
-            "",
-        )
-        | {"content": {"city": "Oslo"}},
-    ]
+    assert structured["messages"] == [user_message("Oslo"), assistant_message("") | {"content": {"city": "Oslo"}}]
 
 
 def test_a_pages_tools_run_and_the_response_continues(home: ProviderServers) -> None:
     calling = openai.stream(
         {"content": "Let me see."},
-        openai.calls(
-            openai.call_start(0, "call_1", "weather"), openai.call_start(1, "call_2", "weather")
-        ),
+        openai.calls(openai.call_start(0, "call_1", "weather"), openai.call_start(1, "call_2", "weather")),
         openai.calls(openai.call_arguments(0, '{"city":"Os'), openai.call_arguments(1, '{"city":')),
         openai.calls(openai.call_arguments(1, '"Rome"}'), openai.call_arguments(0, 'lo"}')),
         finish="tool_calls",
     )
-    home.upstreams["openai"].play(
-        sse_answer(calling), sse_answer(openai.stream({"content": "Go out."}))
-    )
+    home.upstreams["openai"].play(sse_answer(calling), sse_answer(openai.stream({"content": "Go out."})))
     saw = chat(home.address, "Well?", model="openai/m", tools=["weather"])
     assert saw["ran"] == [{"city": "Oslo"}, {"city": "Rome"}]
     assert saw["messages"] == [
         user_message("Well?"),
-        assistant_message(
-            "Let me see.", executed_call("call_1", "Oslo"), executed_call("call_2", "Rome")
-        ),
+        assistant_message("Let me see.", executed_call("call_1", "Oslo"), executed_call("call_2", "Rome")),
         assistant_message("Go out."),
     ]
     assert saw["error"] is None
@@ -240,9 +205,7 @@ FILTERED = openai.stream({"content": "Hello"}, finish="content_filter")
     [
         pytest.param(SLOW, "openai: Slow.", [], id="before"),
         pytest.param(sse_answer(BAD), "openai: Bad.", ["Hel", "Hello"], id="within"),
-        pytest.param(
-            sse_answer(FILTERED), "A content filter stopped the answer.", ["Hello"], id="failed"
-        ),
+        pytest.param(sse_answer(FILTERED), "A content filter stopped the answer.", ["Hello"], id="failed"),
     ],
 )
 def test_a_page_shows_a_providers_error_and_continues(
@@ -256,11 +219,7 @@ def test_a_page_shows_a_providers_error_and_continues(
     assert len(saw["requests"]) == 1
     home.upstreams["openai"].play(answer, sse_answer(openai.stream({"content": "Now."})))
     saw = chat(home.address, "Hi!", "Well?", model="openai/m")
-    assert saw["messages"][1:] == [
-        error_message(error),
-        user_message("Well?"),
-        assistant_message("Now."),
-    ]
+    assert saw["messages"][1:] == [error_message(error), user_message("Well?"), assistant_message("Now.")]
     assert saw["error"] is None
 
 
@@ -287,10 +246,7 @@ LOADING, SAVING = (encode_frame({"type": f"thread-{name}-start"}) for name in ("
         pytest.param(CREATED + DELTA[:-9], "generatingError", [], id="within a frame"),
         pytest.param(LOADING, "threadLoadError", [], id="loading"),
         pytest.param(
-            CREATED + DELTA + COMPLETED + SAVING,
-            "threadSaveError",
-            [assistant_message("Hello")],
-            id="saving",
+            CREATED + DELTA + COMPLETED + SAVING, "threadSaveError", [assistant_message("Hello")], id="saving"
         ),
     ],
 )
@@ -313,9 +269,7 @@ FAILED = encode_frame({"type": "response.failed", "response": {"error": None}})
     [
         pytest.param(ERROR + CREATED + COMPLETED, "sendingError", "Bad.", id="before"),
         pytest.param(CREATED + DELTA + ERROR + COMPLETED, "generatingError", "Bad.", id="within"),
-        pytest.param(
-            CREATED + FAILED + COMPLETED, "generatingError", "Response failed.", id="mute"
-        ),
+        pytest.param(CREATED + FAILED + COMPLETED, "generatingError", "Response failed.", id="mute"),
         pytest.param(LOADING + ERROR, "threadLoadError", "Bad.", id="loading"),
     ],
 )
@@ -332,10 +286,7 @@ def test_nothing_follows_an_error(body: bytes, error: str, words: str) -> None:
 def test_a_page_keeps_complete_frames_before_a_disconnect() -> None:
     with scripted_upstream(ScriptedAnswer(CREATED + DELTA + COMPLETED, cut=True)) as door:
         saw = chat(door.url, "Hi!")
-    assert (saw["messages"], saw["error"]) == (
-        [user_message("Hi!"), assistant_message("Hello")],
-        None,
-    )
+    assert (saw["messages"], saw["error"]) == ([user_message("Hi!"), assistant_message("Hello")], None)
 
 
 def test_an_empty_response_is_hashbrowns_own_error() -> None:
@@ -378,11 +329,7 @@ def test_a_page_shows_an_http_error_and_does_not_retry() -> None:
 def test_a_page_retries_after_an_error_if_configured(home: ProviderServers) -> None:
     home.upstreams["openai"].play(SLOW, sse_answer(openai.stream({"content": "Now."})))
     saw = chat(home.address, "Hi!", model="openai/m", retries=1)
-    assert saw["messages"] == [
-        user_message("Hi!"),
-        error_message("openai: Slow."),
-        assistant_message("Now."),
-    ]
+    assert saw["messages"] == [user_message("Hi!"), error_message("openai: Slow."), assistant_message("Now.")]
     assert len(saw["requests"]) == 2
 
 

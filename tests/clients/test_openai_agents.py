@@ -4,14 +4,7 @@ import pytest
 from openai import AsyncOpenAI, InternalServerError
 from pydantic import BaseModel
 
-from agents import (
-    Agent,
-    ModelBehaviorError,
-    OpenAIResponsesModel,
-    Runner,
-    function_tool,
-    set_tracing_disabled,
-)
+from agents import Agent, ModelBehaviorError, OpenAIResponsesModel, Runner, function_tool, set_tracing_disabled
 
 pytestmark = pytest.mark.anyio
 

@@ -162,14 +162,10 @@ def test_images_and_files_reach_the_model(client: OpenAI) -> None:
 
 
 def test_reasoning_is_in_reasoning_content(client: OpenAI) -> None:
-    completion = client.chat.completions.create(
-        model="demo", messages=ASKED, reasoning_effort="low"
-    )
+    completion = client.chat.completions.create(model="demo", messages=ASKED, reasoning_effort="low")
     reasoning = (completion.choices[0].message.model_extra or {})["reasoning_content"]
     assert reasoning.startswith("The user said 1 words.")
-    with client.chat.completions.create(
-        model="demo", messages=ASKED, reasoning_effort="low", stream=True
-    ) as stream:
+    with client.chat.completions.create(model="demo", messages=ASKED, reasoning_effort="low", stream=True) as stream:
         deltas = [chunk.choices[0].delta.model_extra or {} for chunk in stream]
     assert "".join(delta.get("reasoning_content", "") for delta in deltas) == reasoning
     conversation = completion.choices[0].message.to_dict()
@@ -178,9 +174,7 @@ def test_reasoning_is_in_reasoning_content(client: OpenAI) -> None:
 
 
 def test_logprobs_are_returned(client: OpenAI) -> None:
-    completion = client.chat.completions.create(
-        model="demo", messages=ASKED, logprobs=True, top_logprobs=1
-    )
+    completion = client.chat.completions.create(model="demo", messages=ASKED, logprobs=True, top_logprobs=1)
     probable = completion.choices[0].logprobs
     assert probable
     assert [token.token for token in probable.content or []] == WORDS
@@ -259,9 +253,7 @@ def test_a_complete_tool_loop(client: OpenAI) -> None:
         messages.append({"role": "tool", "tool_call_id": call.id, "content": text})
     second = client.chat.completions.create(model="demo", messages=messages, tools=tools)
     assert second.choices[0].finish_reason == "stop"
-    assert second.choices[0].message.content == (
-        "read_clock says: READ_CLOCK\nget_weather says: GET_WEATHER"
-    )
+    assert second.choices[0].message.content == ("read_clock says: READ_CLOCK\nget_weather says: GET_WEATHER")
 
 
 def test_streamed_calls_are_assembled_by_index(client: OpenAI) -> None:
@@ -280,9 +272,7 @@ def test_streamed_calls_are_assembled_by_index(client: OpenAI) -> None:
 
 def test_parse_returns_typed_arguments(client: OpenAI) -> None:
     typed = pydantic_function_tool(GetWeather, name="get_weather")
-    completion = client.chat.completions.parse(
-        model="demo", messages=user_messages("The weather?"), tools=[typed]
-    )
+    completion = client.chat.completions.parse(model="demo", messages=user_messages("The weather?"), tools=[typed])
     (call,) = completion.choices[0].message.tool_calls or []
     assert isinstance(call.function.parsed_arguments, GetWeather)
 
@@ -290,36 +280,22 @@ def test_parse_returns_typed_arguments(client: OpenAI) -> None:
 def test_tool_choices_are_obeyed(client: OpenAI) -> None:
     create, tools = client.chat.completions.create, [WEATHER, CLOCK]
     named = create(
-        model="demo",
-        messages=ASKED,
-        tools=tools,
-        tool_choice={"type": "function", "function": {"name": "read_clock"}},
+        model="demo", messages=ASKED, tools=tools, tool_choice={"type": "function", "function": {"name": "read_clock"}}
     )
-    assert [call.function.name for call in function_calls(named.choices[0].message)] == [
-        "read_clock"
-    ]
+    assert [call.function.name for call in function_calls(named.choices[0].message)] == ["read_clock"]
     allowed = create(
         model="demo",
         messages=ASKED,
         tools=tools,
         tool_choice={
             "type": "allowed_tools",
-            "allowed_tools": {
-                "mode": "required",
-                "tools": [{"type": "function", "function": {"name": "read_clock"}}],
-            },
+            "allowed_tools": {"mode": "required", "tools": [{"type": "function", "function": {"name": "read_clock"}}]},
         },
     )
-    assert [call.function.name for call in function_calls(allowed.choices[0].message)] == [
-        "read_clock"
-    ]
-    none = create(
-        model="demo", messages=user_messages("The weather?"), tools=tools, tool_choice="none"
-    )
+    assert [call.function.name for call in function_calls(allowed.choices[0].message)] == ["read_clock"]
+    none = create(model="demo", messages=user_messages("The weather?"), tools=tools, tool_choice="none")
     assert none.choices[0].message.tool_calls is None
-    one = create(
-        model="demo", messages=user_messages("USE_TOOLS"), tools=tools, parallel_tool_calls=False
-    )
+    one = create(model="demo", messages=user_messages("USE_TOOLS"), tools=tools, parallel_tool_calls=False)
     assert len(function_calls(one.choices[0].message)) == 1
 
 
@@ -341,9 +317,7 @@ def test_an_invalid_message_is_a_bad_request(client: OpenAI) -> None:
 def test_a_failing_model_is_a_server_error(client: OpenAI) -> None:
     with pytest.raises(InternalServerError):
         client.chat.completions.create(model="demo", messages=user_messages("FAIL"))
-    stream = client.chat.completions.create(
-        model="demo", messages=user_messages("FAIL"), stream=True
-    )
+    stream = client.chat.completions.create(model="demo", messages=user_messages("FAIL"), stream=True)
     with stream:
         heard = [next(stream) for _ in range(5)]
         with pytest.raises(APIError, match="failed while answering") as caught:

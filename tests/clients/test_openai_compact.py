@@ -18,9 +18,7 @@ def test_a_compacted_conversation_continues(client: OpenAI) -> None:
     message, sealed = compacted.output
     assert message.type == "message"
     assert isinstance(sealed, ResponseCompactionItem)
-    assert (
-        compacted.usage.total_tokens == compacted.usage.input_tokens + compacted.usage.output_tokens
-    )
+    assert compacted.usage.total_tokens == compacted.usage.input_tokens + compacted.usage.output_tokens
     # openai-python has no model of a user's message in an output, and warns as it writes one.
     output: Any = compacted.to_dict(warnings=False)["output"]
     again: ResponseInputParam = [*output, {"role": "user", "content": "And now?"}]
@@ -41,9 +39,7 @@ def test_an_unknown_chain_cannot_be_compacted(client: OpenAI) -> None:
 
 
 def test_input_tokens_are_counted(client: OpenAI) -> None:
-    counted = client.responses.input_tokens.count(
-        model="demo", input="one two three", instructions="Be kind."
-    )
+    counted = client.responses.input_tokens.count(model="demo", input="one two three", instructions="Be kind.")
     assert (counted.object, counted.input_tokens) == ("response.input_tokens", 5)
     spent = client.responses.create(model="demo", input="one two three", instructions="Be kind.")
     assert spent.usage is not None
@@ -52,11 +48,7 @@ def test_input_tokens_are_counted(client: OpenAI) -> None:
 
 def test_encrypted_reasoning_can_be_sent_back(client: OpenAI) -> None:
     first = client.responses.create(
-        model="demo",
-        input="Hello!",
-        reasoning={"effort": "low"},
-        include=["reasoning.encrypted_content"],
-        store=False,
+        model="demo", input="Hello!", reasoning={"effort": "low"}, include=["reasoning.encrypted_content"], store=False
     )
     again: ResponseInputParam = [
         *first.output,  # pyright: ignore - models are dumped by the client

@@ -12,9 +12,7 @@ from openai.types.responses import (
 )
 
 GONE = "conv_" + "0" * 48
-WEATHER = FunctionToolParam(
-    type="function", name="get_weather", parameters={"type": "object"}, strict=False
-)
+WEATHER = FunctionToolParam(type="function", name="get_weather", parameters={"type": "object"}, strict=False)
 
 
 def text_of(item: ConversationItem) -> str:
@@ -36,10 +34,7 @@ def test_a_conversation_is_created_changed_and_deleted(client: OpenAI) -> None:
     for id in (created.id, GONE, "nonsense"):
         with pytest.raises(NotFoundError) as caught:
             client.conversations.retrieve(id)
-        assert (caught.value.code, caught.value.param) == (
-            "conversation_not_found",
-            "conversation_id",
-        )
+        assert (caught.value.code, caught.value.param) == ("conversation_not_found", "conversation_id")
     assert client.conversations.create().metadata == {}
 
 
@@ -49,10 +44,7 @@ def test_items_are_added_read_and_deleted(client: OpenAI) -> None:
     added = client.conversations.items.create(
         id,
         items=[
-            {
-                "role": "user",
-                "content": [{"type": "input_image", "image_url": image, "detail": "low"}],
-            },
+            {"role": "user", "content": [{"type": "input_image", "image_url": image, "detail": "low"}]},
             {"type": "function_call", "call_id": "call_1", "name": "f", "arguments": "{}"},
         ],
         include=["message.input_image.image_url"],
@@ -62,9 +54,7 @@ def test_items_are_added_read_and_deleted(client: OpenAI) -> None:
     picture, call = added.data
     assert isinstance(picture, Message)
     assert picture.status == "completed"
-    assert picture.content == [
-        ResponseInputImage(type="input_image", image_url=image, detail="low")
-    ]
+    assert picture.content == [ResponseInputImage(type="input_image", image_url=image, detail="low")]
     assert call.type == "function_call"
     for item in added.data:
         assert client.conversations.items.retrieve(str(item.id), conversation_id=id) == item
@@ -94,9 +84,7 @@ def test_responses_join_their_conversation(client: OpenAI) -> None:
     first = client.responses.create(model="demo", input="I am Alice.", conversation=id)
     assert first.conversation
     assert first.conversation.id == id
-    with client.responses.stream(
-        model="demo", input="Who am I?", conversation={"id": id}
-    ) as stream:
+    with client.responses.stream(model="demo", input="Who am I?", conversation={"id": id}) as stream:
         second = stream.get_final_response()
     assert second.output_text.endswith("You said: Who am I? This conversation has 3 messages.")
     texts = [text_of(item) for item in client.conversations.items.list(id, order="asc")]
@@ -105,9 +93,7 @@ def test_responses_join_their_conversation(client: OpenAI) -> None:
 
 def test_tools_are_called_in_a_conversation(client: OpenAI) -> None:
     id = client.conversations.create().id
-    calling = client.responses.create(
-        model="demo", input="The weather?", tools=[WEATHER], conversation=id
-    )
+    calling = client.responses.create(model="demo", input="The weather?", tools=[WEATHER], conversation=id)
     (call,) = calling.output
     assert isinstance(call, ResponseFunctionToolCall)
     answer = client.responses.create(
@@ -152,9 +138,7 @@ def test_a_conversation_excludes_other_parameters(client: OpenAI) -> None:
         client.responses.create(model="demo", input="Hello!", conversation=id, store=False)
     assert unstored.value.code == "store_required"
     with pytest.raises(BadRequestError) as both:
-        client.responses.create(
-            model="demo", input="Hello!", conversation=id, previous_response_id="resp_1"
-        )
+        client.responses.create(model="demo", input="Hello!", conversation=id, previous_response_id="resp_1")
     assert both.value.code == "mutually_exclusive_parameters"
 
 

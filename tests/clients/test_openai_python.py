@@ -25,9 +25,7 @@ class City(BaseModel):
 
 
 def test_create_returns_a_complete_response(client: OpenAI) -> None:
-    response = client.responses.create(
-        model="demo", input="Hello!", instructions="Be brief.", metadata={"trace": "1"}
-    )
+    response = client.responses.create(model="demo", input="Hello!", instructions="Be brief.", metadata={"trace": "1"})
     assert response.output_text == HELLO
     assert response.status == "completed"
     assert (response.model, response.instructions) == ("demo", "Be brief.")
@@ -40,11 +38,7 @@ def test_create_returns_a_complete_response(client: OpenAI) -> None:
 def test_create_streams_every_event_in_order(client: OpenAI) -> None:
     with client.responses.create(model="demo", input="Hello!", stream=True) as stream:
         events = list(stream)
-    assert [event.type for event in events] == [
-        *BEGIN_EVENTS,
-        *text_events(len(WORDS)),
-        "response.completed",
-    ]
+    assert [event.type for event in events] == [*BEGIN_EVENTS, *text_events(len(WORDS)), "response.completed"]
     assert [event.sequence_number for event in events] == list(range(len(events)))
     assert [e.delta for e in events if e.type == "response.output_text.delta"] == WORDS
     last = events[-1]
@@ -137,9 +131,7 @@ def test_a_token_limit_makes_the_response_incomplete(client: OpenAI) -> None:
 
 
 def test_stream_shows_an_incomplete_response_only_as_an_event(client: OpenAI) -> None:
-    with client.responses.stream(
-        model="demo", input="Tell a story.", max_output_tokens=16
-    ) as stream:
+    with client.responses.stream(model="demo", input="Tell a story.", max_output_tokens=16) as stream:
         *_, last = stream
         with pytest.raises(RuntimeError, match="Didn't receive a"):
             stream.get_final_response()
@@ -167,9 +159,7 @@ def test_a_json_schema_is_satisfied_and_echoed(openai: OpenAI, spec: OpenAI) -> 
         response = client.responses.create(
             model="demo",
             input="A city, please.",
-            text={
-                "format": {"type": "json_schema", "name": "city", "schema": schema, "strict": True}
-            },
+            text={"format": {"type": "json_schema", "name": "city", "schema": schema, "strict": True}},
         )
         City.model_validate_json(response.output_text)
         assert response.text
@@ -200,9 +190,7 @@ def test_the_raw_response_has_our_headers(client: OpenAI) -> None:
     raw = client.responses.with_raw_response.create(model="demo", input="Hello!")
     assert raw.headers["content-type"] == "application/json"
     assert raw.request_id == raw.headers["x-request-id"] == raw.parse()._request_id
-    with client.responses.with_streaming_response.create(
-        model="demo", input="Hello!", stream=True
-    ) as streamed:
+    with client.responses.with_streaming_response.create(model="demo", input="Hello!", stream=True) as streamed:
         assert streamed.headers["content-type"] == "text/event-stream; charset=utf-8"
         assert streamed.request_id
         assert streamed.request_id != raw.request_id
@@ -222,12 +210,8 @@ async def test_async_create(async_client: AsyncOpenAI) -> None:
 
 @pytest.mark.anyio
 async def test_async_stream_and_parse(async_client: AsyncOpenAI) -> None:
-    async with async_client.responses.stream(
-        model="demo", input="A city, please.", text_format=City
-    ) as stream:
+    async with async_client.responses.stream(model="demo", input="A city, please.", text_format=City) as stream:
         final = await stream.get_final_response()
-    parsed = await async_client.responses.parse(
-        model="demo", input="A city, please.", text_format=City
-    )
+    parsed = await async_client.responses.parse(model="demo", input="A city, please.", text_format=City)
     assert final.output_parsed == parsed.output_parsed
     assert isinstance(parsed.output_parsed, City)

@@ -1,14 +1,7 @@
 """The real openai-python and our errors and failed streams."""
 
 import pytest
-from openai import (
-    APIError,
-    APIStatusError,
-    BadRequestError,
-    InternalServerError,
-    NotFoundError,
-    OpenAI,
-)
+from openai import APIError, APIStatusError, BadRequestError, InternalServerError, NotFoundError, OpenAI
 
 from tests.clients.openai_events import BEGIN_EVENTS, text_events
 
@@ -62,19 +55,13 @@ def test_an_unknown_model_is_a_bad_request_at_the_openai_door(openai: OpenAI, st
     with pytest.raises(BadRequestError, match="'gpt-0' does not exist") as caught:
         openai.responses.create(model="gpt-0", input="Hello!", stream=stream)
     error = caught.value
-    assert (error.code, error.param, error.type) == (
-        "model_not_found",
-        "model",
-        "invalid_request_error",
-    )
+    assert (error.code, error.param, error.type) == ("model_not_found", "model", "invalid_request_error")
     assert error.request_id
     assert error.response.json()["detail"] == "model not found"
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_an_unknown_model_is_not_found_at_the_specification_door(
-    spec: OpenAI, stream: bool
-) -> None:
+def test_an_unknown_model_is_not_found_at_the_specification_door(spec: OpenAI, stream: bool) -> None:
     with pytest.raises(NotFoundError, match="'gpt-0' does not exist") as caught:
         spec.responses.create(model="gpt-0", input="Hello!", stream=stream)
     error = caught.value
@@ -89,23 +76,18 @@ def test_an_invalid_field_is_named(client: OpenAI, stream: bool) -> None:
         client.responses.create(model="demo", input="Hello!", temperature=3, stream=stream)
     assert (caught.value.code, caught.value.param) == ("invalid_value", "temperature")
     with pytest.raises(BadRequestError) as caught:
-        client.responses.create(
-            model="demo", input="Hello!", extra_body={"temperature": "hot"}, stream=stream
-        )
+        client.responses.create(model="demo", input="Hello!", extra_body={"temperature": "hot"}, stream=stream)
     assert (caught.value.code, caught.value.param) == ("invalid_value", "temperature")
 
 
 def test_an_output_without_its_call_is_a_bad_request(client: OpenAI) -> None:
     with pytest.raises(BadRequestError, match="call_nobody_made"):
         client.responses.create(
-            model="demo",
-            input=[{"type": "function_call_output", "call_id": "call_nobody_made", "output": "42"}],
+            model="demo", input=[{"type": "function_call_output", "call_id": "call_nobody_made", "output": "42"}]
         )
 
 
 def test_a_body_that_is_not_json_is_an_unsupported_media_type(client: OpenAI) -> None:
     with pytest.raises(APIStatusError) as caught:
-        client.responses.create(
-            model="demo", input="Hello!", extra_headers={"Content-Type": "text/plain"}
-        )
+        client.responses.create(model="demo", input="Hello!", extra_headers={"Content-Type": "text/plain"})
     assert (caught.value.status_code, caught.value.code) == (415, "unsupported_media_type")

@@ -90,8 +90,7 @@ def test_every_tool_is_called_in_parallel(client: OpenAI) -> None:
     assert len({call.call_id for call in calls}) == len({call.id for call in calls}) == 2
     assert json.loads(calls[1].arguments) == {"zone": "UTC"}
     outputs: ResponseInputParam = [
-        {"type": "function_call_output", "call_id": call.call_id, "output": call.name.upper()}
-        for call in calls
+        {"type": "function_call_output", "call_id": call.call_id, "output": call.name.upper()} for call in calls
     ]
     answer = client.responses.create(
         model="demo",
@@ -111,17 +110,12 @@ def test_parallel_calls_can_be_disabled(client: OpenAI) -> None:
 
 def test_a_tool_choice_is_obeyed(client: OpenAI) -> None:
     forced = client.responses.create(
-        model="demo",
-        input="Hello!",
-        tools=[WEATHER, CLOCK],
-        tool_choice={"type": "function", "name": "read_clock"},
+        model="demo", input="Hello!", tools=[WEATHER, CLOCK], tool_choice={"type": "function", "name": "read_clock"}
     )
     (call,) = forced.output
     assert isinstance(call, ResponseFunctionToolCall)
     assert call.name == "read_clock"
-    none = client.responses.create(
-        model="demo", input="The weather?", tools=[WEATHER], tool_choice="none"
-    )
+    none = client.responses.create(model="demo", input="The weather?", tools=[WEATHER], tool_choice="none")
     assert [item.type for item in none.output] == ["message"]
 
 
@@ -140,9 +134,7 @@ def test_parse_returns_typed_arguments(client: OpenAI) -> None:
 def test_hosted_tools_are_dropped_with_a_warning(openai: OpenAI, spec: OpenAI) -> None:
     for client, slug in ((openai, ""), (spec, "openai:")):
         response = client.responses.create(
-            model="demo",
-            input="Hello!",
-            tools=[{"type": "web_search"}, {"type": "custom", "name": "sql"}, CLOCK],
+            model="demo", input="Hello!", tools=[{"type": "web_search"}, {"type": "custom", "name": "sql"}, CLOCK]
         )
         assert response.output_text == HELLO
         types = [tool.type for tool in response.tools]

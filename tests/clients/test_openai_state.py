@@ -16,13 +16,7 @@ from openai.types.responses import (
 from tests.clients.openai_events import BEGIN_EVENTS, HELLO, WORDS, text_events
 
 ID = "resp_" + "0" * 48
-ANSWER = [
-    BEGIN_EVENTS[0],
-    "response.queued",
-    BEGIN_EVENTS[1],
-    *text_events(len(WORDS)),
-    "response.completed",
-]
+ANSWER = [BEGIN_EVENTS[0], "response.queued", BEGIN_EVENTS[1], *text_events(len(WORDS)), "response.completed"]
 SEVEN: ResponseInputParam = [{"role": "user", "content": f"Number {n}."} for n in range(7)]
 
 
@@ -86,15 +80,11 @@ def test_input_items_are_paginated_in_both_orders(client: OpenAI) -> None:
 @pytest.mark.parametrize("store", [True, False])
 def test_a_chain_has_its_history_and_can_be_forked(client: OpenAI, store: bool) -> None:
     first = client.responses.create(model="demo", input="I am Alice.", store=store)
-    second = client.responses.create(
-        model="demo", input="Who am I?", previous_response_id=first.id, store=store
-    )
+    second = client.responses.create(model="demo", input="Who am I?", previous_response_id=first.id, store=store)
     assert second.previous_response_id == first.id
     assert second.output_text.endswith("This conversation has 3 messages.")
     for _ in range(2):
-        fork = client.responses.create(
-            model="demo", input="And now?", previous_response_id=second.id, store=store
-        )
+        fork = client.responses.create(model="demo", input="And now?", previous_response_id=second.id, store=store)
         assert fork.output_text.endswith("You said: And now? This conversation has 5 messages.")
     if not store:
         with pytest.raises(NotFoundError):
@@ -107,14 +97,9 @@ def test_a_deleted_response_cannot_be_continued(client: OpenAI) -> None:
     for id in (gone, ID, "nonsense"):
         for stream in (False, True):
             with pytest.raises(BadRequestError, match=id) as caught:
-                client.responses.create(
-                    model="demo", input="Hello!", previous_response_id=id, stream=stream
-                )
+                client.responses.create(model="demo", input="Hello!", previous_response_id=id, stream=stream)
             error = caught.value
-            assert (error.code, error.param) == (
-                "previous_response_not_found",
-                "previous_response_id",
-            )
+            assert (error.code, error.param) == ("previous_response_not_found", "previous_response_id")
 
 
 def test_a_background_response_is_polled_and_replayed(client: OpenAI) -> None:
@@ -148,9 +133,7 @@ def test_stream_resumes_a_response_by_id(client: OpenAI) -> None:
 
 def test_an_interrupted_stream_resumes(client: OpenAI) -> None:
     events: list[ResponseStreamEvent] = []
-    with client.responses.create(
-        model="demo", input="Hello!", background=True, stream=True
-    ) as stream:
+    with client.responses.create(model="demo", input="Hello!", background=True, stream=True) as stream:
         for event in stream:
             events.append(event)
             if event.type == "response.output_text.delta":

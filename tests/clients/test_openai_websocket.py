@@ -8,15 +8,7 @@ from openai.resources.responses.responses import ResponsesConnection
 from openai.types.responses import Response, ResponsesServerEvent
 from openai.types.websocket_reconnection import ReconnectingEvent
 
-from agents import (
-    Agent,
-    ModelSettings,
-    OpenAIProvider,
-    RunConfig,
-    Runner,
-    function_tool,
-    set_tracing_disabled,
-)
+from agents import Agent, ModelSettings, OpenAIProvider, RunConfig, Runner, function_tool, set_tracing_disabled
 from antiphon.server.settings import Settings
 from tests.clients.openai_events import BEGIN_EVENTS, HELLO, WORDS, text_events
 from tests.run_server import run_server
@@ -45,11 +37,7 @@ def test_a_turn_has_the_events_of_a_stream(client: OpenAI) -> None:
     with client.responses.connect() as connection:
         connection.response.create(model="demo", input="Hello!")
         events = read_turns(connection)
-    assert [event.type for event in events] == [
-        *BEGIN_EVENTS,
-        *text_events(len(WORDS)),
-        "response.completed",
-    ]
+    assert [event.type for event in events] == [*BEGIN_EVENTS, *text_events(len(WORDS)), "response.completed"]
     last = events[-1]
     assert last.type == "response.completed"
     assert last.response.output_text == HELLO
@@ -59,9 +47,7 @@ def test_turns_continue_without_being_stored(client: OpenAI) -> None:
     with client.responses.connect() as connection:
         connection.response.create(model="demo", input="I am Ada.", store=False)
         first = read_response(connection)
-        connection.response.create(
-            model="demo", input="Who am I?", store=False, previous_response_id=first.id
-        )
+        connection.response.create(model="demo", input="Who am I?", store=False, previous_response_id=first.id)
         text = read_response(connection).output_text
     assert text.endswith("You said: Who am I? This conversation has 3 messages.")
 
@@ -71,9 +57,7 @@ def test_a_warm_up_request_can_be_continued(client: OpenAI) -> None:
         connection.response.create(model="demo", input="I am Ada.", store=False, generate=False)
         warm = read_response(connection)
         assert warm.output == []
-        connection.response.create(
-            model="demo", input="Who am I?", store=False, previous_response_id=warm.id
-        )
+        connection.response.create(model="demo", input="Who am I?", store=False, previous_response_id=warm.id)
         assert read_response(connection).output_text.endswith("This conversation has 2 messages.")
 
 
@@ -92,9 +76,7 @@ def test_lanes_run_concurrently(client: OpenAI) -> None:
 
 def test_an_unknown_id_is_an_error_and_the_connection_continues(openai: OpenAI) -> None:
     with openai.responses.connect() as connection:
-        connection.response.create(
-            model="demo", input="Go on.", store=False, previous_response_id="resp_nobody"
-        )
+        connection.response.create(model="demo", input="Go on.", store=False, previous_response_id="resp_nobody")
         (lost,) = read_turns(connection)
         assert lost.type == "error"
         error = json.loads(lost.to_json())
@@ -161,15 +143,11 @@ def provider(async_client: AsyncOpenAI) -> OpenAIProvider:
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("store", [True, False])
-async def test_an_agent_runs_its_tools_over_one_connection(
-    provider: OpenAIProvider, store: bool
-) -> None:
+async def test_an_agent_runs_its_tools_over_one_connection(provider: OpenAIProvider, store: bool) -> None:
     settings = ModelSettings(store=store)
     agent = Agent(name="Reporter", model="demo", tools=[get_weather], model_settings=settings)
     config = RunConfig(model_provider=provider)
-    result = await Runner.run(
-        agent, "How is the weather in Oslo?", run_config=config, auto_previous_response_id=True
-    )
+    result = await Runner.run(agent, "How is the weather in Oslo?", run_config=config, auto_previous_response_id=True)
     assert result.final_output == "get_weather says: It snows in Oslo."
     assert len(result.raw_responses) == 2
     await provider.aclose()
@@ -180,11 +158,7 @@ async def test_an_agent_streams_over_a_connection(provider: OpenAIProvider) -> N
     agent = Agent(name="Reporter", model="demo", tools=[get_weather])
     config = RunConfig(model_provider=provider)
     result = Runner.run_streamed(agent, "How is the weather in Oslo?", run_config=config)
-    steps = [
-        event.name
-        async for event in result.stream_events()
-        if event.type == "run_item_stream_event"
-    ]
+    steps = [event.name async for event in result.stream_events() if event.type == "run_item_stream_event"]
     assert steps == ["tool_called", "tool_output", "message_output_created"]
     assert result.final_output == "get_weather says: It snows in Oslo."
     await provider.aclose()

@@ -61,9 +61,7 @@ def house() -> Iterator[str]:
 def test_a_tool_calling_agent_finishes(house: str, door: str, stream: bool) -> None:
     looked.clear()
     model = OpenAIModel("planner", api_base=house + door, api_key="none")
-    solver = ToolCallingAgent(
-        tools=[get_weather], model=model, stream_outputs=stream, verbosity_level=LogLevel.OFF
-    )
+    solver = ToolCallingAgent(tools=[get_weather], model=model, stream_outputs=stream, verbosity_level=LogLevel.OFF)
     assert solver.run("Do I need an umbrella in Oslo?") == "Take an umbrella."
     assert looked == ["Oslo"]
     assert solver.monitor.total_output_token_count == 10

@@ -25,9 +25,7 @@ from tests.protocol.builders import event_types
 
 pytestmark = pytest.mark.anyio
 
-STOPPED = ResponseError(
-    code="server_error", message=SERVER_STOPPED_ERROR.message, type="server_error"
-)
+STOPPED = ResponseError(code="server_error", message=SERVER_STOPPED_ERROR.message, type="server_error")
 
 
 async def say_three_words() -> AsyncIterator[str]:
@@ -139,9 +137,7 @@ async def test_a_failing_model_fails_its_response() -> None:
         raise RuntimeError("secret")
 
     engine = make_engine(model)
-    response = await check_log(
-        engine.store, (await engine.submit(make_request(background=True))).id
-    )
+    response = await check_log(engine.store, (await engine.submit(make_request(background=True))).id)
     assert (response.status, response.output_text) == ("failed", "Hello")
     assert response.error
     assert "secret" not in response.error.message
@@ -152,15 +148,11 @@ async def test_an_error_with_a_status_fails_a_background_response() -> None:
         raise RequestError("Not that.", code="nope")
 
     engine = make_engine(model)
-    response = await check_log(
-        engine.store, (await engine.submit(make_request(background=True))).id
-    )
+    response = await check_log(engine.store, (await engine.submit(make_request(background=True))).id)
     assert response.error == ResponseError(code="nope", message="Not that.", type="invalid_request")
 
 
-async def test_a_background_response_survives_failures_of_the_store(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_background_response_survives_failures_of_the_store(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(background, "RETRY_SECONDS", (0.001, 0.002))
     store = FailingStore()
 
@@ -279,9 +271,7 @@ async def test_a_tenant_cannot_stop_the_response_of_another() -> None:
     await engine.cancel(id)
 
 
-async def test_too_many_waiting_responses_are_rejected_with_a_retry_after(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_too_many_waiting_responses_are_rejected_with_a_retry_after(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(background, "MAX_WAITING", 2)
     engine = make_engine(Endless(), background_slots=1)
     ids = [(await engine.submit(make_request(background=True))).id for _ in range(3)]

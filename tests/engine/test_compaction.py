@@ -15,9 +15,17 @@ from antiphon.engine.engine import ANONYMOUS, Caller, Engine
 from antiphon.engine.models import Models
 from antiphon.engine.sealing import SUMMARY_INTRODUCTION, ItemSealer, KeyRing
 from antiphon.protocol import parts
-from antiphon.protocol.content import InputImage, InputText, OutputText
 from antiphon.protocol.errors import AntiphonError, ErrorPayload, RequestError, UpstreamError
-from antiphon.protocol.items import Compaction, FunctionCallOutput, Item, Message, user_message
+from antiphon.protocol.items import (
+    Compaction,
+    FunctionCallOutput,
+    InputImage,
+    InputText,
+    Item,
+    Message,
+    OutputText,
+    user_message,
+)
 from antiphon.protocol.parts import Part
 from antiphon.protocol.response import CompactResource, ResponseUsage, ResponseWarning
 from antiphon.wire.openresponses import decode_compact, decode_request
@@ -28,9 +36,7 @@ pytestmark = pytest.mark.anyio
 
 NOW = 1_700_000_000
 ESTIMATED = ResponseWarning(
-    code="usage_estimated",
-    message="The model did not count its tokens; these are estimates.",
-    param="usage",
+    code="usage_estimated", message="The model did not count its tokens; these are estimates.", param="usage"
 )
 
 
@@ -58,9 +64,7 @@ def make_engine(*agents: Agent) -> Engine:
     return Engine(Models(agents), ids=counting_ids(), clock=lambda: NOW + 0.5)
 
 
-async def run_compact(
-    engine: Engine, caller: Caller = ANONYMOUS, **body: object
-) -> CompactResource:
+async def run_compact(engine: Engine, caller: Caller = ANONYMOUS, **body: object) -> CompactResource:
     """Compact, and read the result as the specification does."""
     resource = await compact(engine, decode_compact(body), caller)
     check_compact_resource(to_json(resource))
@@ -93,20 +97,14 @@ async def test_user_messages_stay_and_the_rest_becomes_a_sealed_summary() -> Non
         engine,
         model="writer",
         instructions="Be kind.",
-        input=[
-            message("user", "Hello!"),
-            message("assistant", "Good day."),
-            message("user", "So?"),
-        ],
+        input=[message("user", "Hello!"), message("assistant", "Good day."), message("user", "So?")],
     )
     sealed = resource.output[-1]
     assert isinstance(sealed, Compaction)
     assert resource == CompactResource(
         id="resp_0",
         output=[
-            Message(
-                id="msg_0", role="user", status="completed", content=[InputText(text="Hello!")]
-            ),
+            Message(id="msg_0", role="user", status="completed", content=[InputText(text="Hello!")]),
             Message(id="msg_2", role="user", status="completed", content=[InputText(text="So?")]),
             Compaction(id="cmp_0", encrypted_content=sealed.encrypted_content),
         ],
@@ -155,20 +153,10 @@ async def test_calls_become_messages_and_reasoning_is_left_out() -> None:
         Message(role="assistant", content=[OutputText(text='[I called find with {"q":1}]')]),
         Message(role="user", content=[InputText(text="[find gave:]"), InputText(text="Sunny.")]),
         Message(role="assistant", content=[OutputText(text="[I called draw with {}]")]),
-        Message(
-            role="user",
-            content=[
-                InputText(text="[draw gave:]"),
-                InputImage(image_url="https://a.example/b.png"),
-            ],
-        ),
+        Message(role="user", content=[InputText(text="[draw gave:]"), InputImage(image_url="https://a.example/b.png")]),
         Message(
             role="assistant",
-            content=[
-                OutputText(
-                    text='[{"type":"openai:web_search_call","id":"ws_1","status":"completed"}]'
-                )
-            ],
+            content=[OutputText(text='[{"type":"openai:web_search_call","id":"ws_1","status":"completed"}]')],
         ),
     ]
     assert [item.type for item in resource.output] == ["message", "compaction"]
@@ -179,9 +167,7 @@ async def test_a_previous_response_can_be_compacted() -> None:
     engine = make_engine(writer)
     run = await engine.create_run(decode_request({"model": "writer", "input": "Hello!"}))
     first = await run.execute()
-    resource = await run_compact(
-        engine, model="writer", previous_response_id=first.id, input="And then?"
-    )
+    resource = await run_compact(engine, model="writer", previous_response_id=first.id, input="And then?")
     messages = [item.text for item in resource.output if isinstance(item, Message)]
     assert messages == ["Hello!", "And then?"]
     read = [item.text for item in writer.turns[-1].items if isinstance(item, Message)]
@@ -205,9 +191,7 @@ async def test_the_output_is_accepted_as_input() -> None:
     engine = make_engine(writer)
     first = await run_compact(engine, model="writer", input=[message("user", "Hello!")])
     messages = [*(to_json(item) for item in first.output), message("user", "And?")]
-    run = await engine.create_run(
-        decode_request({"model": "writer", "input": messages, "store": False})
-    )
+    run = await engine.create_run(decode_request({"model": "writer", "input": messages, "store": False}))
     assert (await run.execute()).status == "completed"
     assert writer.turns[-1].items == [
         first.output[0],
@@ -242,23 +226,17 @@ async def test_a_conversation_that_exceeds_the_window_is_truncated() -> None:
 
 
 async def test_usage_that_was_not_reported_is_estimated() -> None:
-    resource = await run_compact(
-        make_engine(Writer(parts.Text("They met."))), model="writer", input="Hi"
-    )
+    resource = await run_compact(make_engine(Writer(parts.Text("They met."))), model="writer", input="Hi")
     assert resource.usage == ResponseUsage.of(5, 7)
     assert resource.warnings == [ESTIMATED]
 
 
 async def test_a_truncated_summary_is_used_with_a_warning() -> None:
-    engine = make_engine(
-        Writer(parts.Text("They m"), parts.Finish("length", "max_tokens"), parts.Usage(1, 1))
-    )
+    engine = make_engine(Writer(parts.Text("They m"), parts.Finish("length", "max_tokens"), parts.Usage(1, 1)))
     resource = await run_compact(engine, model="writer", input="Hi")
     assert unseal(engine, resource.output[-1]) == summary_items("They m")
     assert resource.warnings == [
-        ResponseWarning(
-            code="summary_cut", message="The model had to stop before its summary was whole."
-        )
+        ResponseWarning(code="summary_cut", message="The model had to stop before its summary was whole.")
     ]
 
 
@@ -266,9 +244,7 @@ async def test_unused_fields_give_warnings() -> None:
     resource = await run_compact(make_engine(Writer()), model="writer", input="Hi", temperature=2)
     assert resource.warnings == [
         ResponseWarning(
-            code="unused_parameter",
-            message="The field 'temperature' is not used by this server.",
-            param="temperature",
+            code="unused_parameter", message="The field 'temperature' is not used by this server.", param="temperature"
         )
     ]
 
@@ -290,15 +266,9 @@ FAILURE = parts.Failure(ErrorPayload(type="model_error", code="overloaded", mess
         ),
     ],
 )
-async def test_a_model_without_a_summary_is_an_error(
-    answer: Sequence[Part], message: str, code: str
-) -> None:
-    assert await compact_error(
-        make_engine(Writer(*answer)), model="writer", input="Hi"
-    ) == ErrorPayload(
-        type="model_error",
-        code=code,
-        message=f"The model 'writer' did not summarise the conversation: {message}",
+async def test_a_model_without_a_summary_is_an_error(answer: Sequence[Part], message: str, code: str) -> None:
+    assert await compact_error(make_engine(Writer(*answer)), model="writer", input="Hi") == ErrorPayload(
+        type="model_error", code=code, message=f"The model 'writer' did not summarise the conversation: {message}"
     )
 
 
@@ -323,18 +293,14 @@ def failing_engine(error: Exception, *first: str) -> Engine:
 async def test_an_error_with_a_status_keeps_it(first: list[str]) -> None:
     error = UpstreamError("Too many.", status=429, code="rate_limit_exceeded")
     with pytest.raises(UpstreamError) as caught:
-        await compact(
-            failing_engine(error, *first), decode_compact({"model": "writer", "input": "Hi"})
-        )
+        await compact(failing_engine(error, *first), decode_compact({"model": "writer", "input": "Hi"}))
     assert caught.value is error
 
 
 async def test_an_exception_of_the_model_is_not_shown() -> None:
     engine = failing_engine(RuntimeError("a secret"), "They")
     assert await compact_error(engine, model="writer", input="Hi") == ErrorPayload(
-        type="server_error",
-        code="server_error",
-        message="The model 'writer' failed while answering.",
+        type="server_error", code="server_error", message="The model 'writer' failed while answering."
     )
 
 
@@ -348,16 +314,8 @@ OUTPUT = FunctionCallOutput(call_id="c9", output="1")
         ({"model": None, "input": "Hi"}, "model", "missing_required_parameter"),
         ({"model": "writer"}, "input", "missing_required_parameter"),
         ({"model": "nobody", "input": "Hi"}, "model", "model_not_found"),
-        (
-            {"model": "writer", "previous_response_id": "resp_9"},
-            "previous_response_id",
-            "previous_response_not_found",
-        ),
-        (
-            {"model": "writer", "input": [to_json(OUTPUT)]},
-            "input[0].call_id",
-            "function_call_not_found",
-        ),
+        ({"model": "writer", "previous_response_id": "resp_9"}, "previous_response_id", "previous_response_not_found"),
+        ({"model": "writer", "input": [to_json(OUTPUT)]}, "input[0].call_id", "function_call_not_found"),
         (
             {"model": "writer", "input": [{"type": "compaction", "encrypted_content": "?"}]},
             "input[0].encrypted_content",
@@ -383,9 +341,7 @@ async def test_cancelling_the_request_cancels_the_model() -> None:
         finally:
             stopped.set()
 
-    work = compact(
-        make_engine(Agent("writer", write)), decode_compact({"model": "writer", "input": "Hi"})
-    )
+    work = compact(make_engine(Agent("writer", write)), decode_compact({"model": "writer", "input": "Hi"}))
     with pytest.raises(TimeoutError):
         await asyncio.wait_for(work, 0.05)
     assert stopped.is_set()

@@ -88,15 +88,13 @@ async def test_an_unknown_model_is_not_found(model: str) -> None:
 async def test_a_model_of_a_provider_that_is_not_configured_says_so() -> None:
     error = await request_error(model="openai/gpt-9", input="Hi!")
     assert error.message == (
-        "The model 'openai/gpt-9' does not exist. "
-        "openai is not configured: 'antiphon models' says what it needs."
+        "The model 'openai/gpt-9' does not exist. openai is not configured: 'antiphon models' says what it needs."
     )
 
 
 async def test_an_unknown_previous_response_is_an_error_with_or_without_input() -> None:
     expected = ErrorPayload(
-        message="Previous response with id 'resp_x' not found. "
-        "Send the whole context in 'input' instead.",
+        message="Previous response with id 'resp_x' not found. Send the whole context in 'input' instead.",
         type="invalid_request",
         param="previous_response_id",
         code="previous_response_not_found",
@@ -118,9 +116,7 @@ async def test_an_unknown_previous_response_is_an_error_with_or_without_input() 
         ),
     ],
 )
-async def test_unsupported_parameters_are_rejected_by_name(
-    body: dict[str, object], param: str, code: str
-) -> None:
+async def test_unsupported_parameters_are_rejected_by_name(body: dict[str, object], param: str, code: str) -> None:
     payload = await request_error(model="demo", input="Hi!", **body)
     assert (payload.type, payload.param, payload.code) == ("invalid_request", param, code)
 
@@ -128,11 +124,7 @@ async def test_unsupported_parameters_are_rejected_by_name(
 @pytest.mark.parametrize("conversation", ["conv_1", {"id": "conv_1"}])
 async def test_an_unknown_conversation_is_not_found(conversation: object) -> None:
     payload = await request_error(model="demo", input="Hi!", conversation=conversation)
-    assert (payload.type, payload.param, payload.code) == (
-        "not_found",
-        "conversation",
-        "conversation_not_found",
-    )
+    assert (payload.type, payload.param, payload.code) == ("not_found", "conversation", "conversation_not_found")
 
 
 @pytest.mark.parametrize(
@@ -155,16 +147,8 @@ OTHER = {"type": "function", "name": "pong"}
             {"type": "allowed_tools", "tools": [PING, OTHER]},
             "tool_choice names 'pong', which is not offered. Add it to 'tools'.",
         ),
-        (
-            [PING | {"type": "custom"}],
-            PING,
-            "tool_choice names 'ping', which is not offered. Add it to 'tools'.",
-        ),
-        (
-            [PING],
-            PING | {"type": "custom"},
-            "tool_choice names 'ping', which is not offered. Add it to 'tools'.",
-        ),
+        ([PING | {"type": "custom"}], PING, "tool_choice names 'ping', which is not offered. Add it to 'tools'."),
+        ([PING], PING | {"type": "custom"}, "tool_choice names 'ping', which is not offered. Add it to 'tools'."),
         (
             [PING],
             {"type": "allowed_tools", "tools": [PING, {"type": "custom"}]},
@@ -180,19 +164,13 @@ OTHER = {"type": "function", "name": "pong"}
             {"type": "allowed_tools", "tools": [PING, {"type": "file_search"}]},
             "tool_choice names 'openai:file_search', which is not offered. Add it to 'tools'.",
         ),
-        (
-            [],
-            "required",
-            "tool_choice asks for a call, but there are no tools. Add some, or use 'auto'.",
-        ),
+        ([], "required", "tool_choice asks for a call, but there are no tools. Add some, or use 'auto'."),
     ],
 )
 async def test_a_tool_choice_that_the_tools_cannot_satisfy_is_rejected(
     tools: list[object], choice: object, message: str
 ) -> None:
-    assert await request_error(
-        model="demo", input="Hi!", tools=tools, tool_choice=choice
-    ) == ErrorPayload(
+    assert await request_error(model="demo", input="Hi!", tools=tools, tool_choice=choice) == ErrorPayload(
         message=message, type="invalid_request", param="tool_choice", code="invalid_value"
     )
 
@@ -207,9 +185,7 @@ async def test_a_tool_choice_that_the_tools_cannot_satisfy_is_rejected(
     ],
 )
 def test_a_hosted_tool_may_be_chosen_by_an_alias(tool: dict, choice: dict) -> None:
-    check_request(
-        decode_request({"model": "m", "input": "Hi!", "tools": [tool], "tool_choice": choice})
-    )
+    check_request(decode_request({"model": "m", "input": "Hi!", "tools": [tool], "tool_choice": choice}))
 
 
 @pytest.mark.parametrize("choice", ["auto", "none", None])
@@ -225,9 +201,7 @@ async def test_an_output_without_a_call_is_rejected() -> None:
 
 
 async def test_a_reference_to_an_unknown_item_is_rejected() -> None:
-    payload = await request_error(
-        model="demo", input=[{"type": "item_reference", "id": "msg_none"}]
-    )
+    payload = await request_error(model="demo", input=[{"type": "item_reference", "id": "msg_none"}])
     assert (payload.param, payload.code) == ("input[0].id", "item_not_found")
 
 
@@ -245,9 +219,7 @@ async def test_a_conversation_that_exceeds_the_window_is_rejected_without_trunca
 
 
 async def test_unused_fields_give_a_warning_with_a_hint() -> None:
-    response = await run_request(
-        max_tokens=16, messages=[], instruction="x", seed=None, **{"acme:trace": "on"}
-    )
+    response = await run_request(max_tokens=16, messages=[], instruction="x", seed=None, **{"acme:trace": "on"})
     unused = "The field '{}' is not used by this server."
     assert response.warnings == [
         ResponseWarning(
@@ -256,13 +228,9 @@ async def test_unused_fields_give_a_warning_with_a_hint() -> None:
             param="max_tokens",
         ),
         ResponseWarning(
-            code="unused_parameter",
-            message=unused.format("messages") + " Did you mean 'input'?",
-            param="messages",
+            code="unused_parameter", message=unused.format("messages") + " Did you mean 'input'?", param="messages"
         ),
-        ResponseWarning(
-            code="unused_parameter", message=unused.format("instruction"), param="instruction"
-        ),
+        ResponseWarning(code="unused_parameter", message=unused.format("instruction"), param="instruction"),
     ]
 
 

@@ -37,9 +37,7 @@ class OvertakingStore(MemoryStore):
 
 @pytest.mark.parametrize("background", [False, True])
 @pytest.mark.parametrize("before", [[], [ensure_id(user_message("Before."))]])
-async def test_a_response_that_ends_meanwhile_makes_the_conversation_busy(
-    background: bool, before: list[Any]
-) -> None:
+async def test_a_response_that_ends_meanwhile_makes_the_conversation_busy(background: bool, before: list[Any]) -> None:
     store = OvertakingStore(lambda store: store.add_items("conv_1", [NEW_ITEM]))
     await store.save_conversation(CONVERSATION)
     await store.add_items("conv_1", before)

@@ -9,9 +9,9 @@ from antiphon.agents.demo import demo, echo
 from antiphon.agents.turn import Turn
 from antiphon.engine.engine import Engine
 from antiphon.engine.models import Models
+from antiphon.protocol.context import estimate_prompt
 from antiphon.protocol.errors import RequestError
 from antiphon.protocol.response import InputTokens, ResponseWarning
-from antiphon.protocol.token_estimate import estimate_prompt
 from antiphon.wire.openresponses import decode_request
 
 pytestmark = pytest.mark.anyio
@@ -47,9 +47,7 @@ async def test_the_count_of_the_model_is_returned(model: str) -> None:
 
 
 async def test_the_count_equals_the_usage_of_the_response() -> None:
-    first = await (
-        await ENGINE.create_run(decode_request({"model": "demo", "input": "Hello!"}))
-    ).execute()
+    first = await (await ENGINE.create_run(decode_request({"model": "demo", "input": "Hello!"}))).execute()
     body = {"input": "And now?", "previous_response_id": first.id}
     assert (await count(**body)).input_tokens == await count_used(**body) > 2
 
@@ -87,9 +85,7 @@ async def test_an_agent_may_have_its_own_counter() -> None:
 
     request = decode_request({"model": "counting", "input": "Hello!"})
     assert letters(Turn(request=request, input=request.input)) == 6
-    assert await Engine(Models([counting])).count_input_tokens(request) == InputTokens(
-        input_tokens=6
-    )
+    assert await Engine(Models([counting])).count_input_tokens(request) == InputTokens(input_tokens=6)
 
 
 @pytest.mark.parametrize(

@@ -2,13 +2,7 @@
 
 import pytest
 
-from antiphon.engine.history import (
-    ITEM_OVERHEAD_BYTES,
-    MAX_DELETED,
-    Context,
-    ContextCache,
-    HistoryLoader,
-)
+from antiphon.engine.history import ITEM_OVERHEAD_BYTES, MAX_DELETED, Context, ContextCache, HistoryLoader
 from antiphon.protocol import items
 from antiphon.protocol.errors import ErrorPayload, RequestError
 from antiphon.protocol.items import Item
@@ -46,9 +40,7 @@ def make_cache_of(room: int = 100, seconds: float = 60, clock: Clock | None = No
 def test_a_context_grows_by_items_and_knows_its_size() -> None:
     first = Context().extend([HELLO], "a")
     assert first == Context((HELLO,), ("a",), SIZE)
-    assert first.extend([HELLO, HELLO], "b", "c") == Context(
-        (HELLO, HELLO, HELLO), ("a", "b", "c"), 3 * SIZE
-    )
+    assert first.extend([HELLO, HELLO], "b", "c") == Context((HELLO, HELLO, HELLO), ("a", "b", "c"), 3 * SIZE)
     assert first == Context((HELLO,), ("a",), SIZE)
 
 
@@ -180,12 +172,7 @@ async def store_response(store: MemoryStore, id: str, after: str | None = None) 
 
 
 async def load(
-    loader: HistoryLoader,
-    id: str,
-    *,
-    local: ContextCache | None = None,
-    stored: bool = True,
-    tenant: str = "",
+    loader: HistoryLoader, id: str, *, local: ContextCache | None = None, stored: bool = True, tenant: str = ""
 ) -> Context:
     """Load a context."""
     return await loader.load(id, tenant=tenant, connection_cache=local, will_store=stored)
@@ -201,8 +188,7 @@ async def load_error(loader: HistoryLoader, id: str, **options: object) -> Error
 def not_found_payload(id: str) -> ErrorPayload:
     """Return the error for any response that does not exist."""
     return ErrorPayload(
-        message=f"Previous response with id '{id}' not found. "
-        "Send the whole context in 'input' instead.",
+        message=f"Previous response with id '{id}' not found. Send the whole context in 'input' instead.",
         type="invalid_request",
         param="previous_response_id",
         code="previous_response_not_found",
@@ -291,10 +277,7 @@ async def test_the_cache_of_the_connection_comes_first() -> None:
     local = make_cache()
     mine = Context().extend([user_message("m")], "a")
     local.add("a", mine)
-    assert (
-        await load(HistoryLoader(MemoryStore(), make_cache()), "a", local=local, stored=False)
-        is mine
-    )
+    assert await load(HistoryLoader(MemoryStore(), make_cache()), "a", local=local, stored=False) is mine
 
 
 async def test_a_connection_does_not_see_the_shared_cache() -> None:
@@ -302,9 +285,7 @@ async def test_a_connection_does_not_see_the_shared_cache() -> None:
     cache.add("a", Context().extend([user_message("m")], "a"))
     loader = HistoryLoader(MemoryStore(), cache)
     for stored in (False, True):
-        assert await load_error(
-            loader, "a", local=make_cache(), stored=stored
-        ) == not_found_payload("a")
+        assert await load_error(loader, "a", local=make_cache(), stored=stored) == not_found_payload("a")
 
 
 async def test_on_a_connection_only_a_stored_response_continues_a_stored_response() -> None:

@@ -14,10 +14,9 @@ from antiphon.engine.maintenance import Maintenance, Retention
 from antiphon.engine.models import Model, Models
 from antiphon.engine.run import SERVER_STOPPED_ERROR
 from antiphon.protocol.checker import find_violations
-from antiphon.protocol.content import OutputText
 from antiphon.protocol.errors import StoreError
 from antiphon.protocol.fold import fold
-from antiphon.protocol.items import Message
+from antiphon.protocol.items import Message, OutputText
 from antiphon.protocol.parts import Text
 from antiphon.protocol.response import ResponseError
 from antiphon.protocol.struct import encode
@@ -32,9 +31,7 @@ from tests.store.builders import NOW, ended_response, user_message
 pytestmark = pytest.mark.anyio
 
 KEPT = Retention(response_seconds=1000, event_seconds=100, sweep_seconds=0.01)
-STOPPED = ResponseError(
-    code="server_error", message=SERVER_STOPPED_ERROR.message, type="server_error"
-)
+STOPPED = ResponseError(code="server_error", message=SERVER_STOPPED_ERROR.message, type="server_error")
 
 
 @pytest.fixture(params=["memory", "sqlite"])
@@ -60,12 +57,7 @@ async def leave_interrupted(store: Store, count: int) -> None:
     """Leave a background response as a crash would, after a number of its events."""
     queued = make_response(status="queued", background=True)
     made = make_synth(queued)
-    events = [
-        *made.start(),
-        *made.mark_in_progress(),
-        *made.feed(Text("Hel")),
-        *made.feed(Text("lo")),
-    ]
+    events = [*made.start(), *made.mark_in_progress(), *made.feed(Text("Hel")), *made.feed(Text("lo"))]
     events += made.end()
     await store.begin(queued, [user_message("m")], request=encode(make_request(background=True)))
     epoch = await store.claim("resp_0")
@@ -74,9 +66,7 @@ async def leave_interrupted(store: Store, count: int) -> None:
 
 
 @pytest.mark.parametrize("count", range(11))
-async def test_a_running_response_ends_as_failed_and_keeps_its_output(
-    store: Store, count: int
-) -> None:
+async def test_a_running_response_ends_as_failed_and_keeps_its_output(store: Store, count: int) -> None:
     await leave_interrupted(store, count)
     before = await read_log(store, "resp_0")
     engine, maintenance = await start_maintenance(store)
@@ -113,11 +103,7 @@ async def test_a_queued_response_is_run(store: Store, announced: bool) -> None:
     assert (response.status, response.output_text) == ("completed", "Hello")
     events = await read_log(store, "resp_0")
     assert find_violations(events) == []
-    assert event_types(events)[:3] == [
-        "response.created",
-        "response.queued",
-        "response.in_progress",
-    ]
+    assert event_types(events)[:3] == ["response.created", "response.queued", "response.in_progress"]
     await maintenance.stop()
 
 
@@ -132,9 +118,7 @@ async def test_a_queued_response_is_run(store: Store, announced: bool) -> None:
         b"[" * 100_000,
     ],
 )
-async def test_a_queued_response_that_cannot_be_run_any_more_ends_as_failed(
-    store: Store, request_kept: bytes
-) -> None:
+async def test_a_queued_response_that_cannot_be_run_any_more_ends_as_failed(store: Store, request_kept: bytes) -> None:
     queued = make_response(status="queued", background=True)
     await store.begin(queued, [user_message("m")], request=request_kept)
     _, maintenance = await start_maintenance(store)
@@ -148,9 +132,7 @@ LARGE = Message(role="assistant", content=[OutputText(text="a")] * 60_000)
 """A message whose normalised JSON exceeds the limits of the HTTP endpoints."""
 
 
-async def test_a_queued_request_that_exceeds_the_limits_of_http_requests_is_run(
-    store: Store,
-) -> None:
+async def test_a_queued_request_that_exceeds_the_limits_of_http_requests_is_run(store: Store) -> None:
     queued = make_response(status="queued", background=True)
     request = encode(replace(make_request(background=True), input=[LARGE, user_message("m")]))
     with pytest.raises(json.JSONError):
@@ -181,9 +163,7 @@ BAD_LOGS = {
 
 
 @pytest.mark.parametrize("bad", BAD_LOGS.values(), ids=BAD_LOGS)
-async def test_a_response_with_unreadable_events_ends_as_failed_like_the_others(
-    store: Store, bad: list[bytes]
-) -> None:
+async def test_a_response_with_unreadable_events_ends_as_failed_like_the_others(store: Store, bad: list[bytes]) -> None:
     for number in range(3):
         response = make_response(id=f"resp_{number}", background=True)
         await store.begin(response, [user_message(f"m_{number}")])
@@ -260,9 +240,7 @@ async def test_the_sweep_goes_on_after_a_failure_of_the_store() -> None:
 
         sweeps = 0
 
-        async def sweep(
-            self, *, responses_before: int, events_before: int, limit: int = 500
-        ) -> int:
+        async def sweep(self, *, responses_before: int, events_before: int, limit: int = 500) -> int:
             """Fail at first."""
             self.sweeps += 1
             if self.sweeps < 3:

@@ -49,16 +49,11 @@ HISTORY = Context().extend([user_message("msg_before")], "resp_before")
 ALL = (*HISTORY.items, HELLO, *DONE.output)
 
 
-def make_persistence(
-    store: Store | None, cache: ContextCache | None = None, **changes: Any
-) -> ResponsePersistence:
+def make_persistence(store: Store | None, cache: ContextCache | None = None, **changes: Any) -> ResponsePersistence:
     """Return the persistence of a response to one message, with an earlier response."""
     if cache is None:
         cache = ContextCache(10**9, 3600)
-    return replace(
-        ResponsePersistence(BEGUN, store, cache, tenant="", history=HISTORY, new_items=[HELLO]),
-        **changes,
-    )
+    return replace(ResponsePersistence(BEGUN, store, cache, tenant="", history=HISTORY, new_items=[HELLO]), **changes)
 
 
 async def commit_end(persistence: ResponsePersistence, events: Sequence[Event] = ()) -> list[Event]:
@@ -235,9 +230,7 @@ async def test_the_prefix_of_an_id_names_its_kind() -> None:
     assert {str(id).partition("_")[0] for id in ids} == {"resp", "msg", "rs", "fc", "call"}
 
 
-@pytest.mark.parametrize(
-    "text", ["", "a", "fifteen letters", "sixteen letters!", "日本語", "\n", "x" * 100]
-)
+@pytest.mark.parametrize("text", ["", "a", "fifteen letters", "sixteen letters!", "日本語", "\n", "x" * 100])
 def test_padding_fills_an_encoded_text_to_a_multiple_of_sixteen_bytes(text: str) -> None:
     pad = random_padding(text)
     assert len(encode(text) + pad.encode()) % 16 == 0

@@ -127,10 +127,7 @@ def refuses(body: dict[str, Any]) -> None:
 
 
 def test_a_transform_hook_may_reject_a_request() -> None:
-    with (
-        scripted_upstream() as theirs,
-        run_server(Settings(providers=[changing(theirs.url, refuses)])) as address,
-    ):
+    with scripted_upstream() as theirs, run_server(Settings(providers=[changing(theirs.url, refuses)])) as address:
         answer = post_response(address, model="openai/m")
     assert (answer.status_code, answer.json()["error"]["message"]) == (400, "Not this model.")
 
@@ -142,21 +139,16 @@ def test_missing_credentials_name_the_provider_and_the_log_has_the_cause(
     (tmp_path / "config").write_text(f'[profile work]\ncredential_process = sh -c "{script}"\n')
     monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
     aws = replace(configure_provider("bedrock", "http://127.0.0.1:9"), name="mine", profile="work")
-    with (
-        caplog.at_level(logging.WARNING, "antiphon.engine"),
-        run_server(Settings(providers=[aws])) as address,
-    ):
+    with caplog.at_level(logging.WARNING, "antiphon.engine"), run_server(Settings(providers=[aws])) as address:
         answer = post_response(address, model="mine/m")
     assert (answer.status_code, answer.json()["error"]["code"]) == (401, "missing_credentials")
     assert answer.json()["error"]["message"] == (
-        "mine: The AWS credentials could not be loaded (CredentialRetrievalError). "
-        "Check the profile 'work'."
+        "mine: The AWS credentials could not be loaded (CredentialRetrievalError). Check the profile 'work'."
     )
     why, last = [one.getMessage() for one in caplog.records if one.levelno == logging.WARNING]
     assert last.endswith("'mine/m' cannot answer (401 missing_credentials)")
     assert why == (
-        "mine: CredentialRetrievalError: Error when retrieving credentials from custom-process: "
-        "No luck, [redacted]"
+        "mine: CredentialRetrievalError: Error when retrieving credentials from custom-process: No luck, [redacted]"
     )
 
 
@@ -173,10 +165,7 @@ def test_a_variable_that_holds_no_valid_key_is_named() -> None:
 
 MOVED = [
     ("https://there.example/v2/chat/completions", "https://there.example/v2"),
-    (
-        "https://me:secret@there.example/v2/chat/completions?key=secret#x",
-        "https://there.example/v2",
-    ),
+    ("https://me:secret@there.example/v2/chat/completions?key=secret#x", "https://there.example/v2"),
     ("https://there.example/login?next=secret", "https://there.example/login"),
     ("//there.example/v1/chat/completions", "http://there.example/v1"),
     ("/v2/chat/completions", "URL/v2"),

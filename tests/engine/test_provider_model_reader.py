@@ -54,9 +54,7 @@ class CountingStream(EventStream):
         return write and count_and_write
 
 
-async def stream_bytes(
-    decoder: ChatDecoder, dialect: Dialect, pieces: list[bytes]
-) -> tuple[bytes, int]:
+async def stream_bytes(decoder: ChatDecoder, dialect: Dialect, pieces: list[bytes]) -> tuple[bytes, int]:
     """Return the bytes sent for a stream in single pieces, and the uses of the fast path."""
     response = HttpResponse(FakeConnection(), "local")
     response.head_received(200, {"content-type": "text/event-stream"})
@@ -93,9 +91,7 @@ DOORS = st.sampled_from([Dialect, OpenAIDialect, ChatDialect])
 
 
 @given(STREAMS, DOORS)
-def test_the_fast_path_sends_the_same_bytes_as_the_decoder_in_every_dialect(
-    pieces: list[bytes], door: type[Dialect]
-):
+def test_the_fast_path_sends_the_same_bytes_as_the_decoder_in_every_dialect(pieces: list[bytes], door: type[Dialect]):
     with_fast_path, _ = asyncio.run(stream_bytes(ChatDecoder(CHAT), door(), pieces))
     without_fast_path, fast_count = asyncio.run(stream_bytes(slow_decoder(), door(), pieces))
     assert with_fast_path == without_fast_path

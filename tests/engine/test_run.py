@@ -17,19 +17,12 @@ from antiphon.engine.models import Models
 from antiphon.engine.run import EventSink, Run
 from antiphon.protocol import parts
 from antiphon.protocol.checker import find_violations
-from antiphon.protocol.content import OutputText
 from antiphon.protocol.errors import ErrorPayload, RequestError, UpstreamError
 from antiphon.protocol.events import Event, ResponseFailed, ResponseIncomplete
 from antiphon.protocol.fold import fold
-from antiphon.protocol.items import Message
+from antiphon.protocol.items import Message, OutputText
 from antiphon.protocol.request import Request
-from antiphon.protocol.response import (
-    IncompleteDetails,
-    Response,
-    ResponseError,
-    ResponseUsage,
-    ResponseWarning,
-)
+from antiphon.protocol.response import IncompleteDetails, Response, ResponseError, ResponseUsage, ResponseWarning
 from antiphon.protocol.struct import encode
 from tests.engine.recording_sink import RecordingSink
 from tests.protocol.builders import counting_ids
@@ -37,13 +30,9 @@ from tests.protocol.builders import counting_ids
 pytestmark = pytest.mark.anyio
 
 NOW = 1_700_000_000
-BROKEN = ResponseError(
-    code="server_error", message="The model 'm' failed while answering.", type="server_error"
-)
+BROKEN = ResponseError(code="server_error", message="The model 'm' failed while answering.", type="server_error")
 ESTIMATED = ResponseWarning(
-    code="usage_estimated",
-    message="The model did not count its tokens; these are estimates.",
-    param="usage",
+    code="usage_estimated", message="The model did not count its tokens; these are estimates.", param="usage"
 )
 
 
@@ -65,9 +54,7 @@ async def run_model(function: Function) -> tuple[Response, list[Event]]:
 def ended_response(*output: Message, **changes: Any) -> Response:
     """Return the response that a test expects."""
     fields = {"status": "completed", "warnings": [ESTIMATED], **changes}
-    return Response(
-        id="resp_0", created_at=NOW, completed_at=NOW, model="m", output=list(output), **fields
-    )
+    return Response(id="resp_0", created_at=NOW, completed_at=NOW, model="m", output=list(output), **fields)
 
 
 def make_message(text: str, status: str = "completed") -> Message:
@@ -81,9 +68,7 @@ async def test_the_parts_of_a_model_become_a_response() -> None:
         yield parts.Usage(3, 1)
 
     response, events = await run_model(model)
-    assert response == ended_response(
-        make_message("Hello"), usage=ResponseUsage.of(3, 1), warnings=UNSET
-    )
+    assert response == ended_response(make_message("Hello"), usage=ResponseUsage.of(3, 1), warnings=UNSET)
     assert events[0].type == "response.created"
 
 
@@ -92,9 +77,7 @@ async def test_missing_usage_is_estimated_with_a_warning() -> None:
         return "Four tokens, or so"
 
     response, _ = await run_model(model)
-    assert response == ended_response(
-        make_message("Four tokens, or so"), usage=ResponseUsage.of(6, 9)
-    )
+    assert response == ended_response(make_message("Four tokens, or so"), usage=ResponseUsage.of(6, 9))
 
 
 async def test_reported_usage_is_kept_beside_the_estimate() -> None:
@@ -184,9 +167,7 @@ REFUSALS = [
 
 
 @pytest.mark.parametrize("error", REFUSALS, ids=lambda error: type(error).__name__)
-async def test_an_error_with_a_status_is_raised_before_the_first_part(
-    error: RequestError | UpstreamError,
-) -> None:
+async def test_an_error_with_a_status_is_raised_before_the_first_part(error: RequestError | UpstreamError) -> None:
     run = await open_run(raising_model(error))
     with pytest.raises(type(error)) as caught:
         await run.execute()
@@ -201,9 +182,7 @@ async def test_an_error_with_a_status_fails_the_response_after_the_first_part(
 ) -> None:
     response, _ = await run_model(raising_model(error, "Hello"))
     payload = error.payload
-    assert response.error == ResponseError(
-        code=payload.code or "", message=payload.message, type=payload.type
-    )
+    assert response.error == ResponseError(code=payload.code or "", message=payload.message, type=payload.type)
     assert response.output == [make_message("Hello", "incomplete")]
 
 
@@ -360,9 +339,7 @@ LOST = ResponseError(code="server_error", message=run.INTERNAL_ERROR.message, ty
 
 
 @pytest.mark.parametrize("error", [None, RuntimeError("secret")])
-async def test_an_end_that_cannot_be_sent_becomes_a_failure_without_output(
-    error: Exception | None,
-) -> None:
+async def test_an_end_that_cannot_be_sent_becomes_a_failure_without_output(error: Exception | None) -> None:
     async def model() -> AsyncIterator[str]:
         yield "Hello, "
         yield "unspeakable"
@@ -372,9 +349,7 @@ async def test_an_end_that_cannot_be_sent_becomes_a_failure_without_output(
     sink = RaisingSink()
     response = await (await open_run(model, sink)).execute()
     assert response == ended_response(status="failed", error=LOST, warnings=UNSET)
-    assert sink.events[-1] == ResponseFailed(
-        sequence_number=sink.events[-1].sequence_number, response=response
-    )
+    assert sink.events[-1] == ResponseFailed(sequence_number=sink.events[-1].sequence_number, response=response)
 
 
 async def test_a_cancelled_run_stays_cancelled_when_its_end_cannot_be_sent() -> None:

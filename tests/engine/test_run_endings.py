@@ -62,9 +62,7 @@ async def test_a_response_is_stored_while_it_runs_and_before_its_end_is_sent() -
     assert statuses[-1] == "completed"
 
 
-async def test_an_end_that_cannot_be_stored_is_sent_as_a_failure(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+async def test_an_end_that_cannot_be_stored_is_sent_as_a_failure(caplog: pytest.LogCaptureFixture) -> None:
     store = FailingStore()
     engine, run, sink = await open_run(hello, store)
     store.failures = 1
@@ -76,9 +74,7 @@ async def test_an_end_that_cannot_be_stored_is_sent_as_a_failure(
     assert response.error == ResponseError(
         code="store_unavailable", message=NOT_STORED_ERROR.message, type="server_error"
     )
-    assert [record.getMessage() for record in caplog.records] == [
-        f"{response.id} could not be stored"
-    ]
+    assert [record.getMessage() for record in caplog.records] == [f"{response.id} could not be stored"]
     assert engine.history.cache.find(response.id) is None
 
 
@@ -137,9 +133,7 @@ async def test_a_response_that_the_shutdown_interrupts_is_stored_as_failed() -> 
 
 
 @pytest.mark.parametrize("stored", [True, False])
-async def test_an_error_before_any_answer_discards_the_response_and_releases_its_key(
-    stored: bool,
-) -> None:
+async def test_an_error_before_any_answer_discards_the_response_and_releases_its_key(stored: bool) -> None:
     async def model() -> None:
         raise UpstreamError("Slow down.", status=429)
 

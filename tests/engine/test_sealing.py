@@ -16,15 +16,17 @@ from antiphon.engine.models import Models
 from antiphon.engine.sealing import SUMMARY_INTRODUCTION, ItemSealer, KeyRing, new_key
 from antiphon.protocol import parts
 from antiphon.protocol.checker import find_violations
-from antiphon.protocol.content import InputText, ReasoningText, SummaryText
 from antiphon.protocol.errors import ErrorPayload, RequestError
 from antiphon.protocol.items import (
     Compaction,
     FunctionCall,
     FunctionCallOutput,
+    InputText,
     Item,
     Message,
     Reasoning,
+    ReasoningText,
+    SummaryText,
     user_message,
 )
 from antiphon.protocol.parts import Part
@@ -118,17 +120,13 @@ def test_raw_reasoning_is_sealed_on_request() -> None:
     assert isinstance(sealed, Reasoning)
     assert sealed.encrypted_content is not UNSET
     assert unseal(replace(sealed, content=UNSET), make_sealer()) == [plain]
-    assert make_sealer(seal_all_reasoning=True).seal_item(Reasoning(id="rs_2")) == Reasoning(
-        id="rs_2"
-    )
+    assert make_sealer(seal_all_reasoning=True).seal_item(Reasoning(id="rs_2")) == Reasoning(id="rs_2")
 
 
 def test_a_summary_is_read_as_a_message() -> None:
     sealed = make_sealer("them").seal_compaction("We met.", "cmp_1")
     text = f"{SUMMARY_INTRODUCTION}\n\nWe met."
-    assert unseal(sealed, make_sealer()) == [
-        Message(id="cmp_1", role="developer", content=[InputText(text=text)])
-    ]
+    assert unseal(sealed, make_sealer()) == [Message(id="cmp_1", role="developer", content=[InputText(text=text)])]
 
 
 def test_compacted_items_are_read_unchanged() -> None:
@@ -218,9 +216,7 @@ async def test_reasoning_is_sealed_before_it_is_sent() -> None:
     response = await sealing.ask("one", "Hi", store=False)
     thought = response.output[0]
     assert isinstance(thought, Reasoning)
-    assert unseal(thought, ItemSealer(SEAL, "one")) == [
-        replace(thought, encrypted_content="signed by one")
-    ]
+    assert unseal(thought, ItemSealer(SEAL, "one")) == [replace(thought, encrypted_content="signed by one")]
 
 
 @pytest.mark.parametrize("stored", [True, False])
@@ -244,12 +240,7 @@ async def test_a_stateless_client_sends_back_reasoning_that_it_cannot_read() -> 
     thought, message = (to_json(item) for item in first.output)
     assert isinstance(thought, dict)
     del thought["content"]
-    items = [
-        {"role": "user", "content": "Hi"},
-        thought,
-        message,
-        {"role": "user", "content": "?"},
-    ]
+    items = [{"role": "user", "content": "Hi"}, thought, message, {"role": "user", "content": "?"}]
     await sealing.ask("one", items, store=False)
     await sealing.ask("other", items, store=False)
     read = sealing.one.turns[-1].input[1]
@@ -265,9 +256,7 @@ async def test_stored_items_stay_sealed() -> None:
     sealing = SealingEngine(SEAL)
     sealed = ItemSealer(SEAL, "").seal_compaction("We met.", "cmp_1")
     response = await sealing.ask("one", [to_json(sealed), {"role": "user", "content": "Hi"}])
-    context = await sealing.engine.history.load(
-        response.id, tenant="", connection_cache=None, will_store=True
-    )
+    context = await sealing.engine.history.load(response.id, tenant="", connection_cache=None, will_store=True)
     assert context.items[0] == sealed
     assert "We met." in encode(sealing.one.turns[-1].input[0]).decode()
     await sealing.ask("other", "And?", previous_response_id=response.id)

@@ -66,14 +66,10 @@ def test_any_change_makes_a_seal_invalid(place: int, letter: str) -> None:
 
 def same_bytes(one: str, other: str) -> bool:
     """Tell whether two seals are two spellings of the same bytes."""
-    return base64.urlsafe_b64decode(one[len(SEAL_PREFIX) :]) == base64.urlsafe_b64decode(
-        other[len(SEAL_PREFIX) :]
-    )
+    return base64.urlsafe_b64decode(one[len(SEAL_PREFIX) :]) == base64.urlsafe_b64decode(other[len(SEAL_PREFIX) :])
 
 
-@pytest.mark.parametrize(
-    "sealed", ["", SEAL_PREFIX, "gAAAAABm", SEALED[:-8], f"{SEAL_PREFIX}☂", "EqQBCgIYAhIM"]
-)
+@pytest.mark.parametrize("sealed", ["", SEAL_PREFIX, "gAAAAABm", SEALED[:-8], f"{SEAL_PREFIX}☂", "EqQBCgIYAhIM"])
 def test_foreign_content_is_not_decrypted(sealed: str) -> None:
     assert KeyRing([NEW]).decrypt(sealed) is None
 
@@ -186,9 +182,7 @@ def test_a_folder_that_cannot_be_created_is_reported(tmp_path: Path) -> None:
         KeyRing.from_folder(tmp_path / "file")
 
 
-def test_a_key_file_that_others_can_read_gives_a_warning(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_key_file_that_others_can_read_gives_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     KeyRing.from_folder(tmp_path)
     assert caplog.messages == []
     path = tmp_path / "seal.keys"
@@ -203,7 +197,5 @@ def test_cryptography_is_imported_at_first_use() -> None:
         "import sys; import antiphon.server.app; from antiphon.engine.sealing import KeyRing;"
         "KeyRing.ephemeral(); print('cryptography' in sys.modules)"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
-    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout == "False\n"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from antiphon.engine.tool_choice import ToolChoiceFilter
+from antiphon.engine.run import ToolChoiceFilter
 from antiphon.protocol import parts
 from antiphon.protocol.items import CUSTOM_TOOL_CALL, ExtensionItem
 from antiphon.protocol.parts import Part
@@ -25,9 +25,7 @@ def calls(name: str, call_id: str = "a") -> parts.Whole:
 
 def make_filter(**options: object) -> ToolChoiceFilter | None:
     """Return the guard of a request with a function and a custom tool."""
-    return ToolChoiceFilter.for_request(
-        decode_request({"model": "m", "input": "Hi", "tools": [F, C]} | options)
-    )
+    return ToolChoiceFilter.for_request(decode_request({"model": "m", "input": "Hi", "tools": [F, C]} | options))
 
 
 def filter_one_by_one(*given: Part, **options: object) -> list[Part | str]:
@@ -60,16 +58,10 @@ def test_a_request_without_restrictions_has_no_filter(options: dict[str, object]
     assert make_filter(**options) is None
 
 
-@pytest.mark.parametrize(
-    "choice", ["none", F, {"type": "allowed_tools", "tools": [F]}, C | {"name": "d"}]
-)
+@pytest.mark.parametrize("choice", ["none", F, {"type": "allowed_tools", "tools": [F]}, C | {"name": "d"}])
 def test_a_call_of_a_custom_tool_that_is_not_allowed_is_removed(choice: object) -> None:
     end = parts.Finish("tool_calls")
-    assert filter_one_by_one(TEXT, calls("c"), end, tool_choice=choice) == [
-        TEXT,
-        "tool_not_allowed",
-        end,
-    ]
+    assert filter_one_by_one(TEXT, calls("c"), end, tool_choice=choice) == [TEXT, "tool_not_allowed", end]
 
 
 @pytest.mark.parametrize("choice", [C, {"type": "allowed_tools", "tools": [F, C]}, "required"])
@@ -91,17 +83,13 @@ def test_without_parallel_calls_only_the_first_call_passes() -> None:
     assert filter_one_by_one(custom, calls("c", "d"), **options) == [custom, "parallel_call"]
 
 
-@pytest.mark.parametrize(
-    "choice", ["required", F, C, {"type": "allowed_tools", "tools": [F], "mode": "required"}]
-)
+@pytest.mark.parametrize("choice", ["required", F, C, {"type": "allowed_tools", "tools": [F], "mode": "required"}])
 def test_a_missing_required_call_gives_a_warning_before_the_end(choice: object) -> None:
     assert filter_one_by_one(TEXT, STOP, tool_choice=choice) == [TEXT, "tool_not_called", STOP]
 
 
 @pytest.mark.parametrize("reason", ["length", "content_filter", "cancelled"])
-def test_a_truncated_answer_without_the_required_call_gives_no_warning(
-    reason: parts.Reason,
-) -> None:
+def test_a_truncated_answer_without_the_required_call_gives_no_warning(reason: parts.Reason) -> None:
     end = parts.Finish(reason)
     assert filter_one_by_one(TEXT, end, tool_choice="required") == [TEXT, end]
 

@@ -37,9 +37,7 @@ class Driver:
     """Creates background responses, reads them, and records what it received."""
 
     chance: random.Random
-    received: dict[str, list[dict[str, Any]]] = field(
-        default_factory=dict[str, list[dict[str, Any]]]
-    )
+    received: dict[str, list[dict[str, Any]]] = field(default_factory=dict[str, list[dict[str, Any]]])
     """The events of every acknowledged response, as far as somebody read them."""
 
     async def ask(self, http: httpx.AsyncClient) -> None:
@@ -59,9 +57,7 @@ class Driver:
     async def follow(self, http: httpx.AsyncClient, id: str) -> None:
         """Read on where this reader stopped."""
         received = self.received[id]
-        query = {"stream": "true"} | (
-            {"starting_after": str(len(received) - 1)} if received else {}
-        )
+        query = {"stream": "true"} | ({"starting_after": str(len(received) - 1)} if received else {})
         async with http.stream("GET", f"/v1/responses/{id}", params=query) as answer:
             assert answer.status_code == 200
             rest = ""
@@ -73,9 +69,7 @@ class Driver:
 async def drive(driver: Driver, address: str, seconds: float, kill: Any) -> None:
     """Keep a server busy, and kill it after a while."""
     limits = httpx.Limits(max_connections=None)
-    async with httpx.AsyncClient(
-        base_url=address, timeout=WAIT, trust_env=False, limits=limits
-    ) as http:
+    async with httpx.AsyncClient(base_url=address, timeout=WAIT, trust_env=False, limits=limits) as http:
         earlier = [id for id in driver.received if driver.chance.random() < 0.2]
         work = [driver.ask(http) for _ in range(JOBS)]
         work += [ignore_disconnect(driver.follow(http, id)) for id in earlier]
@@ -93,9 +87,7 @@ async def ignore_disconnect(reading: Any) -> None:
         return
 
 
-async def test_after_a_kill_acknowledged_responses_exist_and_logs_match_what_was_read(
-    tmp_path: Path,
-) -> None:
+async def test_after_a_kill_acknowledged_responses_exist_and_logs_match_what_was_read(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(AGENTS)
     data = tmp_path / "data"
     driver = Driver(random.Random(7))

@@ -7,18 +7,7 @@ from typing import Any
 from antiphon.protocol.errors import ErrorPayload
 from antiphon.protocol.events import Event
 from antiphon.protocol.items import ExtensionItem
-from antiphon.protocol.parts import (
-    Annotation,
-    Call,
-    Extension,
-    Failure,
-    Finish,
-    Reasoning,
-    Refusal,
-    Text,
-    Usage,
-    Whole,
-)
+from antiphon.protocol.parts import Annotation, Call, Extension, Failure, Finish, Reasoning, Refusal, Text, Usage, Whole
 from antiphon.protocol.struct import encode
 from tests.protocol.builders import CITATION, synthesize
 
@@ -85,9 +74,7 @@ def remove_event(type: str, nth: int = 0) -> Change:
     return lambda events: events.pop(find_event(events, type, nth))
 
 
-def insert_copy(
-    type: str, before: str, /, *, nth: int = 0, to: int = 0, **fields: object
-) -> Change:
+def insert_copy(type: str, before: str, /, *, nth: int = 0, to: int = 0, **fields: object) -> Change:
     """Say an event again, changed, before another one; before nothing is at the end."""
 
     def change(events: Stream) -> None:
@@ -158,9 +145,7 @@ RULE_BREAKS: dict[str, Stream] = {
     "item-identity": alter(*set_in_item_and_output(2, "name", "g")),
     "item-status": alter(set_field("output_item.added", "item.status", "completed", nth=1)),
     "item-done": alter(drop_last_item_done),
-    "done-in-order": alter(
-        move_event("output_item.done", "response.completed"), events=PARALLEL_CALLS
-    ),
+    "done-in-order": alter(move_event("output_item.done", "response.completed"), events=PARALLEL_CALLS),
     "item-content": alter(*set_in_item_and_output(1, "content.0.text", "Other")),
     "id-stable": alter(set_field("output_text.delta", "item_id", "msg_9", nth=1)),
     "part-index": alter(set_field("content_part.added", "content_index", 7, nth=-1)),
@@ -179,10 +164,7 @@ RULE_BREAKS: dict[str, Stream] = {
 }
 
 KNOWN_MISTAKES: dict[str, tuple[Stream, set[str]]] = {
-    "one index for several items": (
-        alter(set_field("output_item.added", "output_index", 0, nth=1)),
-        {"index-gapless"},
-    ),
+    "one index for several items": (alter(set_field("output_item.added", "output_index", 0, nth=1)), {"index-gapless"}),
     "events of two items under one index": (
         alter(*[set_field("output_text.delta", "output_index", 0, nth=n) for n in (0, 1)]),
         {"item-open", "deltas-add-up"},
@@ -191,14 +173,8 @@ KNOWN_MISTAKES: dict[str, tuple[Stream, set[str]]] = {
         alter(remove_event("output_item.added", nth=-1)),
         {"item-added", "output-matches"},
     ),
-    "an item that was never closed": (
-        alter(remove_event("output_item.done", nth=-1)),
-        {"item-done", "output-matches"},
-    ),
-    "another reasoning id in every delta": (
-        alter(set_field("reasoning.delta", "item_id", "rs_7")),
-        {"id-stable"},
-    ),
+    "an item that was never closed": (alter(remove_event("output_item.done", nth=-1)), {"item-done", "output-matches"}),
+    "another reasoning id in every delta": (alter(set_field("reasoning.delta", "item_id", "rs_7")), {"id-stable"}),
     "an item done with another id than it was added with": (
         alter(set_field("output_item.done", "item.id", "msg_7", nth=1)),
         {"item-identity", "output-matches"},
@@ -228,10 +204,7 @@ KNOWN_MISTAKES: dict[str, tuple[Stream, set[str]]] = {
         alter(lambda events: events[-1]["response"]["output"].pop(0)),
         {"output-matches"},
     ),
-    "a text that is never done": (
-        alter(remove_event("output_text.done")),
-        {"part-order", "part-done", "item-content"},
-    ),
+    "a text that is never done": (alter(remove_event("output_text.done")), {"part-order", "part-done", "item-content"}),
     "deltas before the item is added": (
         alter(move_event("output_text.delta", "output_item.added", to=1)),
         {"item-added", "deltas-add-up"},
@@ -259,9 +232,7 @@ KNOWN_MISTAKES: dict[str, tuple[Stream, set[str]]] = {
     ),
     "a failure that is called completed": (
         alter(
-            set_field("response.failed", "type", "response.completed"),
-            set_final("status", "completed"),
-            events=FAILED,
+            set_field("response.failed", "type", "response.completed"), set_final("status", "completed"), events=FAILED
         ),
         {"no-incomplete-in-completed", "error-told"},
     ),
@@ -280,11 +251,7 @@ KNOWN_MISTAKES: dict[str, tuple[Stream, set[str]]] = {
         {"arguments-done"},
     ),
     "arguments of a message": (
-        alter(
-            insert_copy(
-                "arguments.delta", "output_text.done", item_id="msg_0", output_index=1, delta="{"
-            )
-        ),
+        alter(insert_copy("arguments.delta", "output_text.done", item_id="msg_0", output_index=1, delta="{")),
         {"part-kind"},
     ),
     "refusal deltas in a text": (

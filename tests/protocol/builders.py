@@ -6,15 +6,6 @@ from functools import partial
 
 import msgspec
 
-from antiphon.protocol.content import (
-    Content,
-    LogProb,
-    OutputText,
-    ReasoningText,
-    RefusalContent,
-    SummaryText,
-    UrlCitation,
-)
 from antiphon.protocol.errors import ErrorPayload
 from antiphon.protocol.events import (
     TERMINAL_EVENTS,
@@ -40,7 +31,19 @@ from antiphon.protocol.events import (
     ResponseIncomplete,
     ResponseInProgress,
 )
-from antiphon.protocol.items import FunctionCall, Item, ItemStatus, Message
+from antiphon.protocol.items import (
+    Content,
+    FunctionCall,
+    Item,
+    ItemStatus,
+    LogProb,
+    Message,
+    OutputText,
+    ReasoningText,
+    RefusalContent,
+    SummaryText,
+    UrlCitation,
+)
 from antiphon.protocol.parts import Part
 from antiphon.protocol.response import IncompleteDetails, Response
 from antiphon.protocol.struct import encode
@@ -126,10 +129,7 @@ def number_events(*steps: EventBuilder | list[EventBuilder]) -> list[Event]:
 def start_events(**changes: object) -> list[EventBuilder]:
     """Return how every response here begins."""
     response = make_response(**changes)
-    return [
-        partial(ResponseCreated, response=response),
-        partial(ResponseInProgress, response=response),
-    ]
+    return [partial(ResponseCreated, response=response), partial(ResponseInProgress, response=response)]
 
 
 def make_final_response(*output: Item, status: str = "completed", **changes: object) -> Response:
@@ -156,9 +156,7 @@ def make_message(id: str, *texts: str, status: str = "completed", **changes: obj
     return Message(id=id, role="assistant", status=status, content=content, **changes)  # pyright: ignore[reportArgumentType]
 
 
-def make_call(
-    id: str, name: str, arguments: str, call_id: str, status: ItemStatus = "completed"
-) -> FunctionCall:
+def make_call(id: str, name: str, arguments: str, call_id: str, status: ItemStatus = "completed") -> FunctionCall:
     """Make a call of the model's."""
     return FunctionCall(id=id, call_id=call_id, name=name, arguments=arguments, status=status)
 
@@ -221,9 +219,7 @@ def summary_part_events(id: str, index: int, part: int, *deltas: str) -> list[Ev
     ]
 
 
-def message_events(
-    id: str, index: int, *deltas: str, status: str = "completed"
-) -> list[EventBuilder]:
+def message_events(id: str, index: int, *deltas: str, status: str = "completed") -> list[EventBuilder]:
     """Return the whole life of a message with one text."""
     return [
         item_added(index, make_message(id, status="in_progress")),
@@ -240,7 +236,4 @@ def arguments_delta(id: str, index: int, delta: str) -> EventBuilder:
 def call_end_events(index: int, item: FunctionCall) -> list[EventBuilder]:
     """Return the end of a call."""
     place = {"item_id": str(item.id), "output_index": index}
-    return [
-        partial(FunctionCallArgumentsDone, **place, arguments=item.arguments),
-        item_done(index, item),
-    ]
+    return [partial(FunctionCallArgumentsDone, **place, arguments=item.arguments), item_done(index, item)]

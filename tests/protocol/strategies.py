@@ -2,9 +2,9 @@
 
 from hypothesis import strategies as st
 
-from antiphon.protocol import content, items, parts
-from antiphon.protocol.content import LogProb, OutputText, ReasoningText, SummaryText, TopLogProb
+from antiphon.protocol import items, parts
 from antiphon.protocol.errors import ErrorPayload
+from antiphon.protocol.items import LogProb, OutputText, ReasoningText, SummaryText, TopLogProb
 from antiphon.protocol.parts import Part
 
 KEYS = st.sampled_from([0, 1, 2, "a"])
@@ -23,8 +23,8 @@ LOGPROBS = st.builds(
 )
 ANNOTATIONS = st.sampled_from(
     [
-        content.UrlCitation(url="https://a.example", start_index=0, end_index=1, title="A"),
-        content.ExtensionAnnotation(type="acme:note", extra={"page": 3}),
+        items.UrlCitation(url="https://a.example", start_index=0, end_index=1, title="A"),
+        items.ExtensionAnnotation(type="acme:note", extra={"page": 3}),
     ]
 )
 ARGUMENTS = st.sampled_from(["", "{", "}", "{}", '{"a":', "1}", '{"a":1}', " ", "[]"]) | TEXTS
@@ -37,7 +37,7 @@ CONTENTS = st.one_of(
         logprobs=st.lists(LOGPROBS, min_size=1, max_size=2),
     ),
     st.builds(OutputText, text=TEXTS),
-    st.builds(content.RefusalContent, refusal=TEXTS),
+    st.builds(items.RefusalContent, refusal=TEXTS),
 )
 STATUSES = st.sampled_from(["in_progress", "completed", "incomplete"])
 
@@ -68,8 +68,7 @@ ITEMS = st.one_of(
     st.builds(
         items.FunctionCallOutput,
         call_id=st.just("call_x"),
-        output=NONEMPTY_TEXTS
-        | st.lists(st.builds(content.InputText, text=NONEMPTY_TEXTS), max_size=2),
+        output=NONEMPTY_TEXTS | st.lists(st.builds(items.InputText, text=NONEMPTY_TEXTS), max_size=2),
         status=STATUSES,
     ),
     st.builds(items.Compaction, encrypted_content=NONEMPTY_TEXTS),
@@ -84,9 +83,7 @@ ITEMS = st.one_of(
 COUNTS = st.none() | st.integers(0, 1000)
 
 PARTS: st.SearchStrategy[Part] = st.one_of(
-    st.builds(
-        parts.Text, TEXTS, KEYS, PART_INDEXES, st.none() | st.lists(LOGPROBS, max_size=2), PHASES
-    ),
+    st.builds(parts.Text, TEXTS, KEYS, PART_INDEXES, st.none() | st.lists(LOGPROBS, max_size=2), PHASES),
     st.builds(parts.Refusal, TEXTS, KEYS, PART_INDEXES),
     st.builds(parts.Reasoning, TEXTS, KEYS, PART_INDEXES, TEXTS, st.none() | NONEMPTY_TEXTS),
     st.builds(
@@ -100,9 +97,7 @@ PARTS: st.SearchStrategy[Part] = st.one_of(
     st.builds(parts.Annotation, ANNOTATIONS, KEYS, PART_INDEXES),
     st.builds(parts.Whole, ITEMS),
     st.builds(
-        parts.Extension,
-        st.just("acme:tick"),
-        st.sampled_from([{}, {"n": 1}, {"sequence_number": 99, "type": "other"}]),
+        parts.Extension, st.just("acme:tick"), st.sampled_from([{}, {"n": 1}, {"sequence_number": 99, "type": "other"}])
     ),
     st.builds(parts.Usage, COUNTS, COUNTS, COUNTS, COUNTS),
     st.builds(parts.Warn, NONEMPTY_TEXTS, NONEMPTY_TEXTS, st.none() | NONEMPTY_TEXTS),

@@ -27,9 +27,7 @@ from tests.protocol.builders import final_response, make_call, make_response, ma
 
 def broken_rules(events: Stream) -> list[str]:
     """Return the names of the rules that a stream breaks."""
-    return [
-        violation.rule for violation in find_violations([decode_event(event) for event in events])
-    ]
+    return [violation.rule for violation in find_violations([decode_event(event) for event in events])]
 
 
 @pytest.mark.parametrize("events", [LEGAL, PARALLEL_CALLS, NO_OUTPUT, TRUNCATED, FAILED])
@@ -115,18 +113,12 @@ def test_a_response_without_streaming_is_checked_too():
 @pytest.mark.parametrize(
     ("change", "rules"),
     [
-        (
-            set_field("content_part.done", "part", {"type": "refusal", "refusal": "No"}, nth=1),
-            {"part-kind"},
-        ),
+        (set_field("content_part.done", "part", {"type": "refusal", "refusal": "No"}, nth=1), {"part-kind"}),
         (set_field("content_part.done", "part.text", "Other", nth=1), {"deltas-add-up"}),
         (set_field("summary_part.done", "part.text", "Other"), {"deltas-add-up"}),
         (set_field("output_item.done", "item.summary", []), {"item-content", "output-matches"}),
         (set_field("output_item.done", "item.content", []), {"item-content", "output-matches"}),
-        (
-            insert_copy("summary_part.added", "output_item.done", item_id="msg_0", output_index=1),
-            {"item-added"},
-        ),
+        (insert_copy("summary_part.added", "output_item.done", item_id="msg_0", output_index=1), {"item-added"}),
     ],
 )
 def test_a_part_that_differs_from_its_events_is_a_violation(change: Change, rules: set[str]):

@@ -1,11 +1,10 @@
 import pytest
 
-from antiphon.protocol import token_estimate
-from antiphon.protocol.content import InputText, ReasoningText
 from antiphon.protocol.context import (
     MISSING_OUTPUT_TEXT,
     assemble,
     check_outputs_match_calls,
+    estimate_items,
     find_unpaired_call_ids,
     fit_to_window,
     repair_unpaired,
@@ -17,10 +16,12 @@ from antiphon.protocol.items import (
     ExtensionItem,
     FunctionCall,
     FunctionCallOutput,
+    InputText,
     Item,
     ItemReference,
     Message,
     Reasoning,
+    ReasoningText,
     Role,
     user_message,
 )
@@ -82,10 +83,7 @@ def test_a_reference_to_an_unknown_item_is_rejected(find: object):
 
 def test_a_reference_to_a_call_pairs_with_its_output():
     call = make_call("x")
-    assert assemble([], [ItemReference(id="fc_1"), make_output("x")], {"fc_1": call}.get) == [
-        call,
-        make_output("x"),
-    ]
+    assert assemble([], [ItemReference(id="fc_1"), make_output("x")], {"fc_1": call}.get) == [call, make_output("x")]
 
 
 @pytest.mark.parametrize(
@@ -110,9 +108,7 @@ def test_an_output_without_its_call_is_rejected(history: list[Item], input: list
 
 
 def test_parallel_calls_may_be_answered_in_any_order():
-    check_outputs_match_calls(
-        [make_call("x"), make_call("y")], [make_output("y"), make_output("x")]
-    )
+    check_outputs_match_calls([make_call("x"), make_call("y")], [make_output("y"), make_output("x")])
 
 
 def make_output_of(call_id: str, output: str) -> FunctionCallOutput:
@@ -120,16 +116,9 @@ def make_output_of(call_id: str, output: str) -> FunctionCallOutput:
     return FunctionCallOutput(call_id=call_id, output=output)
 
 
-@pytest.mark.parametrize(
-    "history", [[], [make_call("x")], [make_call("x"), make_output_of("x", "1")]]
-)
+@pytest.mark.parametrize("history", [[], [make_call("x")], [make_call("x"), make_output_of("x", "1")]])
 def test_a_second_different_output_of_one_call_is_rejected(history: list[Item]):
-    conversation: list[Item] = [
-        make_call("x"),
-        make_output_of("x", "1"),
-        user_message("Hi"),
-        make_output_of("x", "2"),
-    ]
+    conversation: list[Item] = [make_call("x"), make_output_of("x", "1"), user_message("Hi"), make_output_of("x", "2")]
     input = conversation[len(history) :]
     with pytest.raises(RequestError) as caught:
         assemble(history, input)
@@ -146,13 +135,7 @@ def test_a_second_different_output_of_one_call_is_rejected(history: list[Item]):
     [
         [make_call("x"), make_output_of("x", "1"), make_output_of("x", "1")],
         [make_call("x"), make_call("x"), make_output_of("x", "1"), make_output_of("x", "2")],
-        [
-            make_call("x"),
-            make_output_of("x", "1"),
-            user_message("Hi"),
-            make_call("x"),
-            make_output_of("x", "2"),
-        ],
+        [make_call("x"), make_output_of("x", "1"), user_message("Hi"), make_call("x"), make_output_of("x", "2")],
     ],
 )
 def test_an_output_may_be_repeated_and_a_call_id_reused(input: list[Item]):
@@ -161,20 +144,13 @@ def test_an_output_may_be_repeated_and_a_call_id_reused(input: list[Item]):
 
 
 def test_a_chain_that_holds_two_outputs_for_a_call_can_be_continued():
-    history: list[Item] = [
-        make_call("x"),
-        make_output_of("x", "1"),
-        make_output_of("x", "2"),
-        make_call("y"),
-    ]
+    history: list[Item] = [make_call("x"), make_output_of("x", "1"), make_output_of("x", "2"), make_call("y")]
     assert assemble(history, [make_output("y")]) == [*history, make_output("y")]
 
 
 def make_custom_call(call_id: str, status: str = "completed") -> ExtensionItem:
     """Make a call of a custom tool."""
-    return ExtensionItem(
-        type=CUSTOM_TOOL_CALL, status=status, extra={"call_id": call_id, "name": "c", "input": "+1"}
-    )
+    return ExtensionItem(type=CUSTOM_TOOL_CALL, status=status, extra={"call_id": call_id, "name": "c", "input": "+1"})
 
 
 def make_custom_output(call_id: str, output: str = "done") -> ExtensionItem:
@@ -212,7 +188,7 @@ def test_custom_tools_and_functions_may_be_answered_in_any_order():
 
 def estimate(*items: Item) -> int:
     """Return the estimate for some items."""
-    return token_estimate.estimate_items(items)
+    return estimate_items(items)
 
 
 LONG = "word " * 40
@@ -249,10 +225,7 @@ def test_the_oldest_items_are_cut_first():
 
 
 def test_system_and_developer_messages_stay():
-    system, developer = (
-        make_text_message("Be kind.", "system"),
-        make_text_message("Be brief.", "developer"),
-    )
+    system, developer = (make_text_message("Be kind.", "system"), make_text_message("Be brief.", "developer"))
     items: list[Item] = [system, user_message(LONG), developer, user_message("Hi")]
     assert fit_to_window(items, estimate(system, developer, user_message("Hi")), "auto") == [
         system,
@@ -285,12 +258,7 @@ def test_a_call_without_an_output_does_not_prevent_cuts_after_it():
 
 
 def test_reasoning_is_never_separated_from_the_item_after_it():
-    items: list[Item] = [
-        make_reasoning(LONG),
-        make_reasoning("so"),
-        make_message("m", "Hello"),
-        user_message("Hi"),
-    ]
+    items: list[Item] = [make_reasoning(LONG), make_reasoning("so"), make_message("m", "Hello"), user_message("Hi")]
     assert fit_to_window(items, estimate(*items[1:]), "auto") == items[3:]
 
 
@@ -304,7 +272,7 @@ def test_the_last_span_is_never_cut():
     with pytest.raises(RequestError) as caught:
         fit_to_window(items, 10, "auto")
     assert caught.value.payload.message == (
-        f"The input is about {estimate(user_message(LONG))} tokens; this model reads at most 10. Shorten it."  # noqa: E501
+        f"The input is about {estimate(user_message(LONG))} tokens; this model reads at most 10. Shorten it."
     )
 
 
@@ -314,13 +282,7 @@ def repair_all(*items: Item) -> list[Item]:
 
 
 def test_a_conversation_in_which_every_call_has_an_output_is_unchanged():
-    items: list[Item] = [
-        user_message("Hi"),
-        make_call("x"),
-        make_call("y"),
-        make_output("y"),
-        make_output("x"),
-    ]
+    items: list[Item] = [user_message("Hi"), make_call("x"), make_call("y"), make_output("y"), make_output("x")]
     assert find_unpaired_call_ids(items) == set()
     assert repair_all(*items) == items
 
@@ -329,21 +291,12 @@ def test_a_call_without_an_output_gets_one_that_says_so():
     nothing = FunctionCallOutput(call_id="y", output=MISSING_OUTPUT_TEXT, status="incomplete")
     items: list[Item] = [make_call("x"), make_call("y"), make_output("x"), user_message("Well?")]
     assert find_unpaired_call_ids(items) == {"y"}
-    assert repair_all(*items) == [
-        make_call("x"),
-        make_call("y"),
-        nothing,
-        make_output("x"),
-        user_message("Well?"),
-    ]
+    assert repair_all(*items) == [make_call("x"), make_call("y"), nothing, make_output("x"), user_message("Well?")]
 
 
 def test_an_incomplete_call_without_an_output_is_dropped():
     cut = FunctionCall(call_id="x", name="f", arguments='{"a', status="incomplete")
-    assert repair_all(user_message("Hi"), cut, user_message("Well?")) == [
-        user_message("Hi"),
-        user_message("Well?"),
-    ]
+    assert repair_all(user_message("Hi"), cut, user_message("Well?")) == [user_message("Hi"), user_message("Well?")]
 
 
 def test_an_output_without_its_call_is_dropped_by_repair():
@@ -369,6 +322,4 @@ def test_a_custom_tool_call_is_repaired_like_a_function_call():
         make_output("x"),
         user_message("Well?"),
     ]
-    assert repair_all(make_custom_call("x", "incomplete"), user_message("Well?")) == [
-        user_message("Well?")
-    ]
+    assert repair_all(make_custom_call("x", "incomplete"), user_message("Well?")) == [user_message("Well?")]

@@ -70,12 +70,7 @@ def test_the_types_and_codes_are_those_of_the_specification_and_ours():
 @pytest.mark.parametrize(
     ("raw", "message", "param", "code"),
     [
-        (
-            {"temperature": 3},
-            "Invalid 'temperature': expected `float` <= 2.0.",
-            "temperature",
-            "invalid_value",
-        ),
+        ({"temperature": 3}, "Invalid 'temperature': expected `float` <= 2.0.", "temperature", "invalid_value"),
         (
             {"tools": [{"type": "function"}]},
             "Invalid 'tools[0].name': this field is required.",
@@ -85,23 +80,17 @@ def test_the_types_and_codes_are_those_of_the_specification_and_ours():
         (5, "Invalid body: expected an object, got a number.", None, "invalid_value"),
     ],
 )
-def test_an_invalid_value_becomes_a_request_error(
-    raw: object, message: str, param: str | None, code: str
-):
+def test_an_invalid_value_becomes_a_request_error(raw: object, message: str, param: str | None, code: str):
     with pytest.raises(InvalidValueError) as caught:
         decode(Request, raw)
     error = RequestError.from_invalid_value(caught.value)
     assert str(error) == message
-    assert error.payload == ErrorPayload(
-        message=message, type="invalid_request", param=param, code=code
-    )
+    assert error.payload == ErrorPayload(message=message, type="invalid_request", param=param, code=code)
     assert error.status == 400
 
 
 def test_an_upstream_error_keeps_its_status_and_message():
-    error = UpstreamError(
-        "slow down", status=429, type="too_many_requests", retryable=True, headers={"a": "b"}
-    )
+    error = UpstreamError("slow down", status=429, type="too_many_requests", retryable=True, headers={"a": "b"})
     assert (error.status, error.retryable, error.headers) == (429, True, {"a": "b"})
     assert error.payload == ErrorPayload(message="slow down", type="too_many_requests")
 
@@ -128,9 +117,7 @@ def test_every_exception_derives_from_antiphon_error():
         (ErrorPayload(message="m", type="a prompt"), "error"),
     ],
 )
-def test_a_log_gets_the_code_or_type_of_an_error_and_never_its_message(
-    error: ErrorPayload, label: str
-):
+def test_a_log_gets_the_code_or_type_of_an_error_and_never_its_message(error: ErrorPayload, label: str):
     assert describe_for_log(502, error) == f"502 {label}"
 
 

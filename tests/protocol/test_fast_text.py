@@ -22,8 +22,7 @@ def feed_texts(synth: Synth, texts: list[str]) -> list[Event]:
         return synth.feed_all(map(Text, texts))
     first = path.append(texts)
     return [
-        replace(path.delta_template, sequence_number=number, delta=text)
-        for number, text in enumerate(texts, first)
+        replace(path.delta_template, sequence_number=number, delta=text) for number, text in enumerate(texts, first)
     ]
 
 

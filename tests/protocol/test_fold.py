@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from antiphon.protocol.content import OutputText, RefusalContent
 from antiphon.protocol.errors import ErrorPayload, RemoteProtocolError
 from antiphon.protocol.events import (
     ContentPartAdded,
@@ -25,7 +24,7 @@ from antiphon.protocol.events import (
     ResponseCreated,
 )
 from antiphon.protocol.fold import fold
-from antiphon.protocol.items import FunctionCallOutput
+from antiphon.protocol.items import FunctionCallOutput, OutputText, RefusalContent
 from antiphon.protocol.parts import Annotation, Call, Reasoning, Text
 from tests.protocol.builders import (
     CITATION,
@@ -100,9 +99,7 @@ def test_done_arguments_override_the_deltas():
         ResponseCreated(sequence_number=0, response=make_response()),
         OutputItemAdded(sequence_number=1, output_index=0, item=begun_call),
         FunctionCallArgumentsDelta(sequence_number=2, item_id="fc_0", output_index=0, delta="{"),
-        FunctionCallArgumentsDone(
-            sequence_number=3, item_id="fc_0", output_index=0, arguments="{}"
-        ),
+        FunctionCallArgumentsDone(sequence_number=3, item_id="fc_0", output_index=0, arguments="{}"),
     ]
     assert fold(events).output == [replace(begun_call, arguments="{}")]
 
@@ -114,9 +111,7 @@ def test_a_part_may_be_added_with_text_and_annotations():
         OutputItemAdded(sequence_number=1, output_index=0, item=make_message("msg_0")),
         ContentPartAdded(sequence_number=2, **PLACE, part=part),
         OutputTextDelta(sequence_number=3, **PLACE, delta="lo"),
-        OutputTextAnnotationAdded(
-            sequence_number=4, **PLACE, annotation_index=1, annotation=CITATION
-        ),
+        OutputTextAnnotationAdded(sequence_number=4, **PLACE, annotation_index=1, annotation=CITATION),
     ]
     noted = OutputText(text="Hello", annotations=[CITATION, CITATION])
     assert fold(events).output == [replace(make_message("msg_0"), content=[noted])]
@@ -126,9 +121,7 @@ def test_parts_are_ordered_by_their_index():
     events: list[Event] = [
         ResponseCreated(sequence_number=0, response=make_response()),
         OutputItemAdded(sequence_number=1, output_index=0, item=make_message("msg_0")),
-        ContentPartAdded(
-            sequence_number=2, **location(content_index=1), part=RefusalContent(refusal="No")
-        ),
+        ContentPartAdded(sequence_number=2, **location(content_index=1), part=RefusalContent(refusal="No")),
         ContentPartAdded(sequence_number=3, **PLACE, part=OutputText(text="Hi")),
     ]
     parts = [OutputText(text="Hi"), RefusalContent(refusal="No")]
@@ -162,9 +155,7 @@ def test_events_that_do_not_change_the_response_are_ignored():
         OutputTextDone(sequence_number=9, **location(output_index=-1), text="Hi"),
         ContentPartAdded(sequence_number=9, **location(output_index=5), part=OutputText(text="")),
         FunctionCallArgumentsDelta(sequence_number=9, item_id="fc", output_index=5, delta="{"),
-        ReasoningSummaryTextDelta(
-            sequence_number=9, item_id="rs", output_index=0, summary_index=0, delta=""
-        ),
+        ReasoningSummaryTextDelta(sequence_number=9, item_id="rs", output_index=0, summary_index=0, delta=""),
     ],
 )
 def test_an_event_of_a_part_that_was_never_added_is_a_remote_protocol_error(stray: Event):
@@ -229,7 +220,5 @@ def test_the_fold_is_linear_in_the_number_of_deltas():
 
 
 def test_the_synthesizer_is_linear_in_the_number_of_parts():
-    one, two, three = (
-        count_calls(lambda n=n: synthesize(*[Text("ab")] * n)) for n in (1000, 2000, 3000)
-    )
+    one, two, three = (count_calls(lambda n=n: synthesize(*[Text("ab")] * n)) for n in (1000, 2000, 3000))
     assert three - two == two - one

@@ -1,12 +1,15 @@
 import pytest
 
-from antiphon.protocol.content import InputImage, InputText, OutputText, RefusalContent
 from antiphon.protocol.items import (
     ExtensionItem,
     FunctionCall,
     FunctionCallOutput,
+    InputImage,
+    InputText,
     Item,
     Message,
+    OutputText,
+    RefusalContent,
     user_message,
 )
 from antiphon.protocol.struct import InvalidValueError, decode_as
@@ -23,9 +26,7 @@ from tests.protocol.builders import to_json
         ("", ""),
     ],
 )
-def test_arguments_may_be_given_as_an_object_and_are_written_as_a_string(
-    arguments: object, written: str
-):
+def test_arguments_may_be_given_as_an_object_and_are_written_as_a_string(arguments: object, written: str):
     item = FunctionCall.of("read_file", arguments, call_id="call_1", id="fc_1")
     assert to_json(item) == {
         "type": "function_call",
@@ -39,12 +40,7 @@ def test_arguments_may_be_given_as_an_object_and_are_written_as_a_string(
 
 def test_an_extension_item_carries_its_slug_and_its_data():
     item = ExtensionItem.of("vtcode", "file_change", id="item_1", path="a.py")
-    assert to_json(item) == {
-        "type": "vtcode:file_change",
-        "id": "item_1",
-        "status": "in_progress",
-        "path": "a.py",
-    }
+    assert to_json(item) == {"type": "vtcode:file_change", "id": "item_1", "status": "in_progress", "path": "a.py"}
     assert decode_as(Item, to_json(item)) == item
 
 
@@ -61,12 +57,7 @@ def test_an_extension_item_needs_a_slug_and_a_name(slug: str, name: str):
 
 def test_the_text_of_a_message_joins_its_parts():
     message = Message(
-        role="assistant",
-        content=[
-            OutputText(text="Well, "),
-            RefusalContent(refusal="no."),
-            InputImage(image_url="u"),
-        ],
+        role="assistant", content=[OutputText(text="Well, "), RefusalContent(refusal="no."), InputImage(image_url="u")]
     )
     assert message.text == "Well, no."
     assert user_message("Hi").text == "Hi"

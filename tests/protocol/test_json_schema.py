@@ -2,12 +2,7 @@
 
 import pytest
 
-from antiphon.protocol.json_schema import (
-    KEYWORD_VALUES,
-    SchemaValidator,
-    is_number,
-    resolve_reference,
-)
+from antiphon.protocol.json_schema import KEYWORD_VALUES, SchemaValidator, is_number, resolve_reference
 
 ROOT = {"$defs": {"a/b": {"const": 1}, "~": [False, {"const": 2}]}, "x": 3}
 
@@ -59,12 +54,7 @@ def test_a_reference_finds_its_schema_or_one_that_allows_nothing(ref: str, targe
 
 
 def test_a_boolean_and_an_infinite_number_are_no_json_numbers():
-    assert [is_number(value) for value in (1, 1.5, True, float("nan"))] == [
-        True,
-        True,
-        False,
-        False,
-    ]
+    assert [is_number(value) for value in (1, 1.5, True, float("nan"))] == [True, True, False, False]
 
 
 def test_a_problem_names_its_place():

@@ -1,7 +1,14 @@
 import pytest
 
-from antiphon.protocol.content import MAX_TEXT_LENGTH, InputText, OutputText
-from antiphon.protocol.items import FunctionCallOutput, ItemReference, Message, user_message
+from antiphon.protocol.items import (
+    MAX_TEXT_LENGTH,
+    FunctionCallOutput,
+    InputText,
+    ItemReference,
+    Message,
+    OutputText,
+    user_message,
+)
 from antiphon.protocol.request import (
     CompactRequest,
     JsonObjectFormat,
@@ -14,13 +21,7 @@ from antiphon.protocol.request import (
     WebSocketCreate,
 )
 from antiphon.protocol.struct import InvalidValueError, decode
-from antiphon.protocol.tools import (
-    AllowedTools,
-    ExtensionTool,
-    ExtensionToolChoice,
-    FunctionTool,
-    FunctionToolChoice,
-)
+from antiphon.protocol.tools import AllowedTools, ExtensionTool, ExtensionToolChoice, FunctionTool, FunctionToolChoice
 
 
 def test_an_empty_request_has_the_defaults():
@@ -72,13 +73,7 @@ def test_a_null_type_counts_as_missing():
 
 def test_string_content_becomes_the_part_of_the_role():
     asked = decode(
-        Request,
-        {
-            "input": [
-                {"role": "system", "content": "Be kind."},
-                {"role": "assistant", "content": "Hi"},
-            ]
-        },
+        Request, {"input": [{"role": "system", "content": "Be kind."}, {"role": "assistant", "content": "Hi"}]}
     )
     assert asked.input == [
         Message(role="system", content=[InputText(text="Be kind.")]),
@@ -176,31 +171,16 @@ INVALID_FIELDS: dict[str, list[tuple[object, str]]] = {
         ([{"role": "user"}], "[0].content"),
         ([{"role": "robot", "content": "Hi"}], "[0].role"),
         ([{"role": "user", "content": None}], "[0].content"),
-        (
-            [{"role": "user", "content": [{"type": "output_text", "text": ""}]}],
-            "[0].content[0].type",
-        ),
+        ([{"role": "user", "content": [{"type": "output_text", "text": ""}]}], "[0].content[0].type"),
         ([{"role": "assistant", "content": [{"type": "input_image"}]}], "[0].content[0].type"),
         ([{"role": "user", "content": [{"type": "input_text"}]}], "[0].content[0].text"),
-        (
-            [{"role": "user", "content": [{"type": "input_image", "detail": "sharp"}]}],
-            "[0].content[0].detail",
-        ),
+        ([{"role": "user", "content": [{"type": "input_image", "detail": "sharp"}]}], "[0].content[0].detail"),
         ([{"role": "assistant", "content": "Hi", "phase": "last"}], "[0].phase"),
         ([{"type": "function_call", "call_id": "c", "name": "f"}], "[0].arguments"),
-        (
-            [{"type": "function_call", "call_id": "c" * 65, "name": "f", "arguments": ""}],
-            "[0].call_id",
-        ),
+        ([{"type": "function_call", "call_id": "c" * 65, "name": "f", "arguments": ""}], "[0].call_id"),
         ([{"type": "function_call", "call_id": "c", "name": "", "arguments": ""}], "[0].name"),
-        (
-            [{"type": "function_call", "call_id": "c", "name": "f", "arguments": {}}],
-            "[0].arguments",
-        ),
-        (
-            [{"type": "function_call_output", "call_id": "c", "output": "", "status": "new"}],
-            "[0].status",
-        ),
+        ([{"type": "function_call", "call_id": "c", "name": "f", "arguments": {}}], "[0].arguments"),
+        ([{"type": "function_call_output", "call_id": "c", "output": "", "status": "new"}], "[0].status"),
         ([{"type": "reasoning", "summary": [{"type": "summary_text"}]}], "[0].summary[0].text"),
         ([{"type": "compaction"}], "[0].encrypted_content"),
     ],
@@ -289,9 +269,7 @@ def test_a_body_that_is_no_object_is_rejected(raw: object):
 
 def test_input_has_a_maximum_length():
     assert len(decode(Request, {"input": "x" * MAX_TEXT_LENGTH}).input) == 1
-    with pytest.raises(
-        InvalidValueError, match=f"input: expected at most {MAX_TEXT_LENGTH} characters"
-    ):
+    with pytest.raises(InvalidValueError, match=f"input: expected at most {MAX_TEXT_LENGTH} characters"):
         decode(Request, {"input": "x" * (MAX_TEXT_LENGTH + 1)})
     output = {"type": "function_call_output", "call_id": "c", "output": "x" * (MAX_TEXT_LENGTH + 1)}
     with pytest.raises(InvalidValueError, match=r"input\[0\]\.output: "):

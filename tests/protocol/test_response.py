@@ -2,8 +2,7 @@ from typing import cast
 
 import pytest
 
-from antiphon.protocol.content import OutputText, RefusalContent
-from antiphon.protocol.items import FunctionCall, Message, Reasoning, user_message
+from antiphon.protocol.items import FunctionCall, Message, OutputText, Reasoning, RefusalContent, user_message
 from antiphon.protocol.request import JsonSchemaFormat, ReasoningConfig, Request, TextConfig
 from antiphon.protocol.response import CompactResource, Response, ResponseUsage
 from antiphon.protocol.struct import decode
@@ -78,17 +77,8 @@ def test_a_new_response_echoes_the_request():
         "user": "u",
     }
     new = to_json(Response.new(decode(Request, asked), id="resp_1", created_at=NOW))
-    tool = {
-        "type": "function",
-        "name": "f",
-        "description": None,
-        "parameters": None,
-        "strict": None,
-    }
-    assert new == DEFAULTS | asked | {
-        "tools": [tool],
-        "reasoning": {"effort": "high", "summary": None},
-    }
+    tool = {"type": "function", "name": "f", "description": None, "parameters": None, "strict": None}
+    assert new == DEFAULTS | asked | {"tools": [tool], "reasoning": {"effort": "high", "summary": None}}
     check_response(new)
 
 
@@ -141,18 +131,14 @@ def test_output_text_joins_the_text_of_all_messages():
             Reasoning(summary=[OutputText(text="thought")]),
             make_message("m", "Hel", "lo"),
             FunctionCall(call_id="c", name="f", arguments="{}"),
-            Message(
-                role="assistant", content=[OutputText(text=", world"), RefusalContent(refusal="no")]
-            ),
+            Message(role="assistant", content=[OutputText(text=", world"), RefusalContent(refusal="no")]),
         ]
     )
     assert response.output_text == "Hello, world"
     assert make_response().output_text == ""
 
 
-@pytest.mark.parametrize(
-    "status", ["queued", "in_progress", "completed", "failed", "incomplete", "cancelled"]
-)
+@pytest.mark.parametrize("status", ["queued", "in_progress", "completed", "failed", "incomplete", "cancelled"])
 def test_every_status_survives_a_round_trip(status: str):
     raw = cast("dict[str, object]", to_json(make_response(status=status)))
     assert raw["status"] == status
@@ -160,10 +146,6 @@ def test_every_status_survives_a_round_trip(status: str):
 
 
 def test_a_compacted_conversation_matches_the_specification():
-    message = Message(
-        id="msg_1", status="completed", role="user", content=user_message("Hi").content
-    )
-    resource = CompactResource(
-        id="c", output=[message], created_at=NOW, usage=ResponseUsage.of(3, 4)
-    )
+    message = Message(id="msg_1", status="completed", role="user", content=user_message("Hi").content)
+    resource = CompactResource(id="c", output=[message], created_at=NOW, usage=ResponseUsage.of(3, 4))
     check_compact_resource(to_json(resource))

@@ -5,9 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from antiphon.protocol.content import Content, ExtensionContent, InputText
 from antiphon.protocol.events import Event, ExtensionEvent, OutputTextDelta, decode_event
-from antiphon.protocol.items import ExtensionItem, Item, Message
+from antiphon.protocol.items import Content, ExtensionContent, ExtensionItem, InputText, Item, Message
 from antiphon.protocol.request import CompactRequest, ReasoningConfig, Request, WebSocketCreate
 from antiphon.protocol.response import Response
 from antiphon.protocol.struct import (
@@ -34,14 +33,7 @@ ITEMS: dict[str, dict[str, object]] = {
                 "type": "output_text",
                 "text": "Hi",
                 "annotations": [
-                    {
-                        "type": "url_citation",
-                        "url": "u",
-                        "start_index": 0,
-                        "end_index": 1,
-                        "title": "t",
-                        "odd": 1,
-                    },
+                    {"type": "url_citation", "url": "u", "start_index": 0, "end_index": 1, "title": "t", "odd": 1},
                     {"type": "acme:note", "page": 3},
                 ],
                 "logprobs": [
@@ -240,9 +232,7 @@ OPTIONAL: list[tuple[type[ProtocolStruct], dict[str, object], list[str]]] = [
     [(kind, raw, name) for kind, raw, names in OPTIONAL for name in names],
     ids=lambda value: value.__name__ if isinstance(value, type) else None,
 )
-def test_null_means_that_an_optional_field_is_absent(
-    kind: type[ProtocolStruct], raw: dict[str, object], name: str
-):
+def test_null_means_that_an_optional_field_is_absent(kind: type[ProtocolStruct], raw: dict[str, object], name: str):
     assert decode(kind, raw | {name: None}) == decode(kind, raw)
 
 
@@ -274,32 +264,16 @@ def test_null_is_never_written_for_an_optional_field(raw: dict[str, object], nam
         (1.5, "", "expected an object, got a number"),
         (True, "", "expected an object, got a boolean"),
         ({"type": "message", "role": "user"}, "content", "this field is required"),
-        (
-            {"type": "message", "role": "user", "content": 5},
-            "content",
-            "expected an array, got a number",
-        ),
+        ({"type": "message", "role": "user", "content": 5}, "content", "expected an array, got a number"),
         ({"type": "message", "role": "user", "content": [{}, 5]}, "content[0].type", None),
-        (
-            {"type": "message", "role": "user", "content": ["words"]},
-            "content[0]",
-            "expected an object, got 'words'",
-        ),
+        ({"type": "message", "role": "user", "content": ["words"]}, "content[0]", "expected an object, got 'words'"),
         (
             {"type": "message", "role": "robot", "content": []},
             "role",
             "expected one of 'user', 'assistant', 'system', 'developer', got 'robot'",
         ),
-        (
-            {"type": "function_call_output", "call_id": "", "output": ""},
-            "call_id",
-            "expected `str` of length >= 1",
-        ),
-        (
-            {"type": "function_call_output", "call_id": "c", "output": 5},
-            "output",
-            "expected `str`, got `int`",
-        ),
+        ({"type": "function_call_output", "call_id": "", "output": ""}, "call_id", "expected `str` of length >= 1"),
+        ({"type": "function_call_output", "call_id": "c", "output": 5}, "output", "expected `str`, got `int`"),
     ],
 )
 def test_an_invalid_value_is_reported_with_its_path(raw: object, path: str, reason: str | None):
@@ -310,11 +284,7 @@ def test_an_invalid_value_is_reported_with_its_path(raw: object, path: str, reas
 
 
 def test_a_path_contains_array_indexes():
-    asked = {
-        "input": [
-            {"role": "user", "content": [{"type": "input_text", "text": ""}, {"type": "nonsense"}]}
-        ]
-    }
+    asked = {"input": [{"role": "user", "content": [{"type": "input_text", "text": ""}, {"type": "nonsense"}]}]}
     with pytest.raises(InvalidValueError, match=r"^input\[0\]\.content\[1\]\.type: "):
         decode(Request, asked)
 

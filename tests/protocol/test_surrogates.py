@@ -4,13 +4,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from antiphon.protocol.content import LogProb, UrlCitation
-from antiphon.protocol.items import ExtensionItem
+from antiphon.protocol.items import ExtensionItem, LogProb, UrlCitation
 from antiphon.protocol.surrogates import SurrogateJoiner, repair_surrogates, repair_value
 
-EMOJI = st.text(
-    st.sampled_from("aé🎵🏳️‍🌈\ufeff\0") | st.characters(exclude_categories=["Cs"]), max_size=8
-)
+EMOJI = st.text(st.sampled_from("aé🎵🏳️‍🌈\ufeff\0") | st.characters(exclude_categories=["Cs"]), max_size=8)
 
 
 def split_surrogates(text: str) -> str:

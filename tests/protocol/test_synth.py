@@ -5,9 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from antiphon.protocol import content, parts
+from antiphon.protocol import items, parts
 from antiphon.protocol.checker import find_violations
-from antiphon.protocol.content import OutputText, ReasoningText
 from antiphon.protocol.errors import ErrorPayload, LocalProtocolError
 from antiphon.protocol.events import (
     ContentPartAdded,
@@ -25,7 +24,7 @@ from antiphon.protocol.events import (
     ResponseQueued,
 )
 from antiphon.protocol.fold import fold
-from antiphon.protocol.items import ExtensionItem, Message, Reasoning
+from antiphon.protocol.items import ExtensionItem, Message, OutputText, Reasoning, ReasoningText
 from antiphon.protocol.parts import Annotation, Call, Failure, Finish, Refusal, Text, Usage
 from antiphon.protocol.response import ResponseError, ResponseUsage, ResponseWarning
 from antiphon.protocol.struct import encode
@@ -61,9 +60,7 @@ from tests.protocol.strategies import KEYS, NONEMPTY_TEXTS, PART_INDEXES
 def test_text_becomes_the_nine_events_of_the_specification():
     place = {"item_id": "msg_0", "output_index": 0, "content_index": 0}
     empty = Message(id="msg_0", status="in_progress", role="assistant", content=[])
-    whole = Message(
-        id="msg_0", status="completed", role="assistant", content=[OutputText(text="Hello")]
-    )
+    whole = Message(id="msg_0", status="completed", role="assistant", content=[OutputText(text="Hello")])
     assert synthesize(Text("Hel"), Text("lo")) == [
         ResponseCreated(sequence_number=0, response=make_response()),
         ResponseInProgress(sequence_number=1, response=make_response()),
@@ -144,14 +141,12 @@ def test_a_change_of_phase_starts_a_new_message():
 
 def test_text_without_a_phase_stays_in_the_open_message():
     item = make_message("msg_0", "ab", phase="commentary")
-    assert final_response(
-        synthesize(Text("a", phase="commentary"), Text("b"))
-    ) == make_final_response(item)
+    assert final_response(synthesize(Text("a", phase="commentary"), Text("b"))) == make_final_response(item)
 
 
 def test_a_refusal_follows_the_text_in_the_same_message():
     whole = make_message("msg_0", "Well, ")
-    whole = replace(whole, content=[*whole.content, content.RefusalContent(refusal="I will not.")])
+    whole = replace(whole, content=[*whole.content, items.RefusalContent(refusal="I will not.")])
     assert synthesize(Text("Well, "), Refusal("I will "), Refusal("not.")) == number_events(
         start_events(),
         item_added(0, make_message("msg_0", status="in_progress")),
@@ -163,7 +158,7 @@ def test_a_refusal_follows_the_text_in_the_same_message():
 
 
 def test_annotations_are_numbered_and_kept_in_the_text():
-    other = content.ExtensionAnnotation(type="acme:page", extra={"page": 3})
+    other = items.ExtensionAnnotation(type="acme:page", extra={"page": 3})
     noted = OutputText(text="Hi", annotations=[CITATION, other])
     place = {"item_id": "msg_0", "output_index": 0, "content_index": 0}
     whole = replace(make_message("msg_0"), content=[noted])
@@ -200,11 +195,7 @@ def test_logprobs_are_sent_with_their_delta_and_collected():
 
 
 @settings(deadline=None, max_examples=100)
-@given(
-    st.lists(
-        st.builds(Text, NONEMPTY_TEXTS, KEYS, PART_INDEXES) | st.builds(Call, KEYS, st.just("f"))
-    )
-)
+@given(st.lists(st.builds(Text, NONEMPTY_TEXTS, KEYS, PART_INDEXES) | st.builds(Call, KEYS, st.just("f"))))
 def test_no_text_is_lost_or_moved(source: list[Text | Call]):
     words = "".join(part.text for part in source if isinstance(part, Text))
     last = synthesize(*source)[-1]
@@ -215,10 +206,7 @@ def test_no_text_is_lost_or_moved(source: list[Text | Call]):
 def test_an_extension_event_keeps_its_position_and_its_fields():
     tick = partial(ExtensionEvent, type="acme:tick", extra={"n": 1})
     assert synthesize(parts.Extension("acme:tick", {"n": 1}), Text("Hi")) == number_events(
-        start_events(),
-        tick,
-        message_events("msg_0", 0, "Hi"),
-        completed_event(make_message("msg_0", "Hi")),
+        start_events(), tick, message_events("msg_0", 0, "Hi"), completed_event(make_message("msg_0", "Hi"))
     )
 
 
@@ -237,18 +225,14 @@ def test_an_extension_event_without_a_slug_is_a_local_protocol_error():
 
 
 def test_usage_is_merged_field_by_field_and_the_later_wins():
-    last = synthesize(
-        Usage(input_tokens=10), Text("Hi"), Usage(11, 3, cached_tokens=4), Usage(None, 5)
-    )
+    last = synthesize(Usage(input_tokens=10), Text("Hi"), Usage(11, 3, cached_tokens=4), Usage(None, 5))
     counted = ResponseUsage.of(11, 5, cached=4)
     assert final_response(last) == make_final_response(make_message("msg_0", "Hi"), usage=counted)
 
 
 def test_a_negative_count_is_ignored():
     last = synthesize(Usage(10, 3), Text("Hi"), Usage(-1, -(2**63), cached_tokens=-5))
-    assert final_response(last) == make_final_response(
-        make_message("msg_0", "Hi"), usage=ResponseUsage.of(10, 3)
-    )
+    assert final_response(last) == make_final_response(make_message("msg_0", "Hi"), usage=ResponseUsage.of(10, 3))
 
 
 def test_a_fallback_starts_without_the_usage_and_warnings_of_the_first_model():
@@ -261,9 +245,7 @@ def test_a_fallback_starts_without_the_usage_and_warnings_of_the_first_model():
     maker.reset_for_fallback()
     maker.feed(Call(name="f", arguments="{}", call_id="c"))
     known = ResponseWarning(code="a", message="A.")
-    assert final_response(maker.end()) == make_final_response(
-        make_call("fc_0", "f", "{}", "c"), warnings=[known]
-    )
+    assert final_response(maker.end()) == make_final_response(make_call("fc_0", "f", "{}", "c"), warnings=[known])
 
 
 def test_usage_after_the_finish_is_kept():
@@ -277,9 +259,7 @@ def test_usage_after_the_finish_is_kept():
 
 def test_warnings_follow_the_initial_ones_in_the_final_response():
     known = ResponseWarning(code="a", message="A.")
-    events = synthesize(
-        parts.Warn("b", "B.", "tools[0]"), Text("Hi"), response=make_response(warnings=[known])
-    )
+    events = synthesize(parts.Warn("b", "B.", "tools[0]"), Text("Hi"), response=make_response(warnings=[known]))
     added = ResponseWarning(code="b", message="B.", param="tools[0]")
     assert events == number_events(
         start_events(warnings=[known]),
@@ -296,9 +276,7 @@ def test_warnings_follow_the_initial_ones_in_the_final_response():
         ("cancelled", "cancelled", "cancelled"),
     ],
 )
-def test_an_early_finish_leaves_the_last_item_incomplete(
-    reason: parts.Reason, details: str, status: str
-):
+def test_an_early_finish_leaves_the_last_item_incomplete(reason: parts.Reason, details: str, status: str):
     thought = Reasoning(id="rs_0", content=[ReasoningText(text="Hmm")])
     cut = make_message("msg_0", "Hi", status="incomplete")
     assert synthesize(parts.Reasoning("Hmm"), Text("Hi"), Finish(reason)) == number_events(
@@ -328,9 +306,7 @@ def test_only_the_call_that_was_cut_off_is_incomplete():
 
 
 def test_an_early_finish_without_output_has_no_items():
-    assert synthesize(Finish("length")) == number_events(
-        start_events(), incomplete_event("max_output_tokens")
-    )
+    assert synthesize(Finish("length")) == number_events(start_events(), incomplete_event("max_output_tokens"))
 
 
 @pytest.mark.parametrize("reason", ["stop", "tool_calls"])
@@ -353,9 +329,7 @@ def test_a_failure_without_a_code_uses_its_type():
     synth = make_synth()
     synth.start()
     synth.fail(ErrorPayload(message="It broke.", type="model_error"))
-    assert synth.response.error == ResponseError(
-        code="model_error", message="It broke.", type="model_error"
-    )
+    assert synth.response.error == ResponseError(code="model_error", message="It broke.", type="model_error")
 
 
 def test_nothing_can_be_fed_after_the_end():
@@ -380,9 +354,7 @@ def test_a_queued_response_waits_until_it_is_marked_in_progress():
         ResponseCreated(sequence_number=0, response=make_response(status="queued")),
         ResponseQueued(sequence_number=1, response=make_response(status="queued")),
     ]
-    assert synth.mark_in_progress() == [
-        ResponseInProgress(sequence_number=2, response=make_response())
-    ]
+    assert synth.mark_in_progress() == [ResponseInProgress(sequence_number=2, response=make_response())]
 
 
 def test_a_queued_response_can_be_cancelled():
@@ -441,12 +413,8 @@ def test_a_lone_surrogate_in_any_part_can_be_encoded(single_message: bool):
     encoded = b"".join(map(encode, events))
     assert encoded.decode().count(REPLACED) > 12
     assert fold(events) == final_response(events)
-    assert final_response(events).error == ResponseError(
-        code=REPLACED, message=REPLACED, type=REPLACED
-    )
-    assert final_response(events).warnings == [
-        ResponseWarning(code=REPLACED, message=REPLACED, param=REPLACED)
-    ]
+    assert final_response(events).error == ResponseError(code=REPLACED, message=REPLACED, type=REPLACED)
+    assert final_response(events).warnings == [ResponseWarning(code=REPLACED, message=REPLACED, param=REPLACED)]
 
 
 def test_a_response_can_end_as_an_earlier_one_did():

@@ -1,8 +1,7 @@
 import pytest
 from msgspec.structs import replace
 
-from antiphon.protocol import content, parts
-from antiphon.protocol.content import OutputText, ReasoningText, SummaryText
+from antiphon.protocol import items, parts
 from antiphon.protocol.errors import LocalProtocolError
 from antiphon.protocol.events import ResponseCompleted
 from antiphon.protocol.fold import fold
@@ -14,7 +13,10 @@ from antiphon.protocol.items import (
     Item,
     ItemReference,
     Message,
+    OutputText,
     Reasoning,
+    ReasoningText,
+    SummaryText,
 )
 from antiphon.protocol.parts import Call, Finish, Text, Whole
 from antiphon.protocol.response import ResponseWarning
@@ -44,25 +46,19 @@ from tests.protocol.builders import (
 
 def test_a_surrogate_pair_split_over_two_deltas_is_joined():
     assert synthesize(Text("a\ud83c"), Text("\udfb5b")) == number_events(
-        start_events(),
-        message_events("msg_0", 0, "a", "🎵b"),
-        completed_event(make_message("msg_0", "a🎵b")),
+        start_events(), message_events("msg_0", 0, "a", "🎵b"), completed_event(make_message("msg_0", "a🎵b"))
     )
 
 
 def test_a_delta_of_half_a_surrogate_pair_is_held_back():
     assert synthesize(Text("\ud83c"), Text("\udfb5")) == number_events(
-        start_events(),
-        message_events("msg_0", 0, "🎵"),
-        completed_event(make_message("msg_0", "🎵")),
+        start_events(), message_events("msg_0", 0, "🎵"), completed_event(make_message("msg_0", "🎵"))
     )
 
 
 def test_half_a_surrogate_pair_becomes_a_replacement_character_at_the_end():
     assert synthesize(Text("a\ud83c")) == number_events(
-        start_events(),
-        message_events("msg_0", 0, "a", "\ufffd"),
-        completed_event(make_message("msg_0", "a\ufffd")),
+        start_events(), message_events("msg_0", 0, "a", "\ufffd"), completed_event(make_message("msg_0", "a\ufffd"))
     )
 
 
@@ -79,9 +75,7 @@ def test_surrogates_of_different_parts_are_not_joined():
 
 def test_a_surrogate_pair_in_arguments_is_joined():
     whole = make_call("fc_0", "f", '{"a":"🎵"}', "c")
-    assert synthesize(
-        Call(0, "f", '{"a":"\ud83c', "c"), Call(0, arguments='\udfb5"}')
-    ) == number_events(
+    assert synthesize(Call(0, "f", '{"a":"\ud83c', "c"), Call(0, arguments='\udfb5"}')) == number_events(
         start_events(),
         item_added(0, make_call("fc_0", "f", "", "c", "in_progress")),
         arguments_delta("fc_0", 0, '{"a":"'),
@@ -126,10 +120,7 @@ def test_reasoning_has_raw_text_a_summary_and_encrypted_content():
 def test_encrypted_content_alone_is_a_reasoning_item():
     whole = Reasoning(id="rs_0", encrypted_content="sealed")
     assert synthesize(parts.Reasoning(encrypted_content="sealed")) == number_events(
-        start_events(),
-        item_added(0, Reasoning(id="rs_0")),
-        item_done(0, whole),
-        completed_event(whole),
+        start_events(), item_added(0, Reasoning(id="rs_0")), item_done(0, whole), completed_event(whole)
     )
 
 
@@ -149,9 +140,7 @@ def test_a_summary_may_have_several_parts():
 def test_reasoning_text_and_a_call_in_one_turn_are_three_items_in_order():
     thought = Reasoning(id="rs_0", content=[ReasoningText(text="Hmm")])
     asked = make_call("fc_0", "f", '{"a":1}', "c")
-    assert synthesize(
-        parts.Reasoning("Hmm"), Text("Hi"), Call(0, "f", '{"a":1}', "c")
-    ) == number_events(
+    assert synthesize(parts.Reasoning("Hmm"), Text("Hi"), Call(0, "f", '{"a":1}', "c")) == number_events(
         start_events(),
         item_added(0, Reasoning(id="rs_0")),
         reasoning_part_events("rs_0", 0, 0, "Hmm"),
@@ -171,10 +160,7 @@ def test_empty_reasoning_is_no_item():
 def test_interleaved_calls_keep_their_own_arguments_and_close_in_order():
     first, second = make_call("fc_0", "f", '{"a":1}', "x"), make_call("fc_1", "g", '{"b":2}', "y")
     events = synthesize(
-        Call(0, "f", '{"a"', "x"),
-        Call(1, "g", '{"b"', "y"),
-        Call(0, arguments=":1}"),
-        Call(1, arguments=":2}"),
+        Call(0, "f", '{"a"', "x"), Call(1, "g", '{"b"', "y"), Call(0, arguments=":1}"), Call(1, arguments=":2}")
     )
     assert events == number_events(
         start_events(),
@@ -251,9 +237,7 @@ def test_a_call_waits_for_its_name():
 
 
 def test_late_arguments_of_a_closed_call_are_not_given_to_the_next():
-    late = synthesize(
-        Call(0, "f", "{}", "x"), Text("Hi"), Call(0, arguments="!"), Call(0, "g", "{}", "y")
-    )
+    late = synthesize(Call(0, "f", "{}", "x"), Text("Hi"), Call(0, arguments="!"), Call(0, "g", "{}", "y"))
     response = fold(late)
     assert [item.type for item in response.output] == ["function_call", "message", "function_call"]
     assert response.output[2] == make_call("fc_1", "g", "{}", "y")
@@ -262,8 +246,7 @@ def test_late_arguments_of_a_closed_call_are_not_given_to_the_next():
 
 def test_arguments_without_a_name_are_dropped_with_a_warning():
     warning = ResponseWarning(
-        code="nameless_call",
-        message="Arguments arrived that belong to no call; they were left out.",
+        code="nameless_call", message="Arguments arrived that belong to no call; they were left out."
     )
     assert synthesize(Call(0, arguments='{"a":1}'), Text("Hi")) == number_events(
         start_events(),
@@ -295,10 +278,7 @@ def test_text_after_whole_calls_closes_them():
 def test_text_between_two_pieces_of_a_call_is_done_after_the_call():
     asked = make_call("fc_0", "f", '{"a":1}', "x")
     events = synthesize(Call(0, "f", '{"a"', "x"), Text("Hi"), Call(0, arguments=":1}"), Text("!"))
-    opened, closed = (
-        text_part_events("msg_0", 1, 0, "Hi", "!")[:2],
-        text_part_events("msg_0", 1, 0, "Hi", "!"),
-    )
+    opened, closed = (text_part_events("msg_0", 1, 0, "Hi", "!")[:2], text_part_events("msg_0", 1, 0, "Hi", "!"))
     assert events == number_events(
         start_events(),
         item_added(0, replace(asked, status="in_progress", arguments="")),
@@ -317,9 +297,7 @@ def test_text_between_two_pieces_of_a_call_is_done_after_the_call():
 def test_a_complete_call_waits_for_the_one_before_it():
     first, second = make_call("fc_0", "f", '{"a":1}', "x"), make_call("fc_1", "g", "{}", "y")
     events = synthesize(
-        Call(0, "f", '{"a"', "x"),
-        Call(1, "g", "{}", "y", complete=True),
-        Call(0, arguments=":1}", complete=True),
+        Call(0, "f", '{"a"', "x"), Call(1, "g", "{}", "y", complete=True), Call(0, arguments=":1}", complete=True)
     )
     assert events == number_events(
         start_events(),
@@ -353,7 +331,7 @@ WHOLE_ITEMS: dict[str, tuple[Item, Item]] = {
             role="assistant",
             content=[
                 OutputText(text="Hi", annotations=[CITATION], logprobs=[LOGPROB]),
-                content.RefusalContent(refusal="No."),
+                items.RefusalContent(refusal="No."),
             ],
             phase="final_answer",
         ),
@@ -363,7 +341,7 @@ WHOLE_ITEMS: dict[str, tuple[Item, Item]] = {
             role="assistant",
             content=[
                 OutputText(text="Hi", annotations=[CITATION], logprobs=[LOGPROB]),
-                content.RefusalContent(refusal="No."),
+                items.RefusalContent(refusal="No."),
             ],
             phase="final_answer",
         ),
@@ -396,9 +374,7 @@ WHOLE_ITEMS: dict[str, tuple[Item, Item]] = {
     ),
     "an extension's": (
         ExtensionItem(type="acme:search_call", status="searching", extra={"query": "q"}),
-        ExtensionItem(
-            type="acme:search_call", id="item_0", status="completed", extra={"query": "q"}
-        ),
+        ExtensionItem(type="acme:search_call", id="item_0", status="completed", extra={"query": "q"}),
     ),
     "a failed extension's": (
         ExtensionItem(type="acme:search_call", id="theirs", status="failed"),
@@ -411,9 +387,7 @@ WHOLE_ITEMS: dict[str, tuple[Item, Item]] = {
 def test_a_whole_item_keeps_everything_but_its_id(name: str):
     theirs, ours = WHOLE_ITEMS[name]
     last = synthesize(Whole(theirs))[-1]
-    assert last == ResponseCompleted(
-        sequence_number=last.sequence_number, response=make_final_response(ours)
-    )
+    assert last == ResponseCompleted(sequence_number=last.sequence_number, response=make_final_response(ours))
 
 
 @pytest.mark.parametrize("name", WHOLE_ITEMS)
@@ -444,9 +418,7 @@ def test_an_unfinished_whole_item_takes_the_status_of_the_end(
 
 def test_a_whole_item_closes_the_items_before_it():
     output = FunctionCallOutput(id="fco_0", call_id="x", output="42", status="completed")
-    assert synthesize(
-        Text("Hi"), Whole(FunctionCallOutput(call_id="x", output="42"))
-    ) == number_events(
+    assert synthesize(Text("Hi"), Whole(FunctionCallOutput(call_id="x", output="42"))) == number_events(
         start_events(),
         message_events("msg_0", 0, "Hi"),
         item_added(1, replace(output, status="in_progress")),
@@ -464,6 +436,4 @@ def test_an_item_reference_is_no_output():
 
 def test_a_lone_surrogate_in_a_name_is_replaced():
     whole = make_call("fc_0", "f\ufffd", "{}", "x\ufffd")
-    assert final_response(synthesize(Call(0, "f\ud83d", "{}", "x\ud83d"))) == make_final_response(
-        whole
-    )
+    assert final_response(synthesize(Call(0, "f\ud83d", "{}", "x\ud83d"))) == make_final_response(whole)

@@ -12,9 +12,7 @@ from antiphon.protocol.synth import Synth
 from tests.protocol.builders import final_response, make_response, make_synth, synthesize, to_json
 from tests.protocol.strategies import part_lists
 
-SERVER_STOPPED = ErrorPayload(
-    message="The server stopped.", type="server_error", code="server_error"
-)
+SERVER_STOPPED = ErrorPayload(message="The server stopped.", type="server_error", code="server_error")
 
 
 def end_failed(synth: Synth) -> list[Event]:

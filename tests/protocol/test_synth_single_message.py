@@ -4,8 +4,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from antiphon.protocol.checker import find_violations
-from antiphon.protocol.content import OutputText, UrlCitation
-from antiphon.protocol.content import RefusalContent as RefusalContent
 from antiphon.protocol.events import (
     Event,
     FunctionCallArgumentsDelta,
@@ -15,7 +13,8 @@ from antiphon.protocol.events import (
     OutputTextDone,
 )
 from antiphon.protocol.fold import fold
-from antiphon.protocol.items import FunctionCall, Message
+from antiphon.protocol.items import FunctionCall, Message, OutputText, UrlCitation
+from antiphon.protocol.items import RefusalContent as RefusalContent
 from antiphon.protocol.parts import Annotation, Call, Part, Reasoning, Refusal, Text, Whole
 from tests.protocol.builders import event_types, final_response, synthesize
 from tests.protocol.strategies import part_lists
@@ -45,22 +44,14 @@ def test_any_stream_breaks_no_rule_but_done_in_order(parts: list[Part], keep_emp
 @quick
 @given(part_lists())
 def test_any_stream_has_one_message_and_it_comes_first(parts: list[Part]) -> None:
-    items = [
-        event.item for event in synthesize_single(*parts) if isinstance(event, OutputItemAdded)
-    ]
-    assert [isinstance(item, Message) for item in items] == [
-        index == 0 for index in range(len(items))
-    ]
+    items = [event.item for event in synthesize_single(*parts) if isinstance(event, OutputItemAdded)]
+    assert [isinstance(item, Message) for item in items] == [index == 0 for index in range(len(items))]
 
 
 @quick
 @given(part_lists())
 def test_the_id_of_a_call_item_is_its_call_id(parts: list[Part]) -> None:
-    calls = [
-        item
-        for item in final_response(synthesize_single(*parts)).output
-        if isinstance(item, FunctionCall)
-    ]
+    calls = [item for item in final_response(synthesize_single(*parts)).output if isinstance(item, FunctionCall)]
     assert all(call.id == call.call_id for call in calls)
 
 
@@ -132,9 +123,7 @@ def test_interleaved_arguments_stay_apart() -> None:
 
 
 def test_a_missing_or_taken_call_id_is_replaced() -> None:
-    events = synthesize_single(
-        Call(0, "f", "{}"), Call(1, "g", "{}", "same"), Call(2, "h", "{}", "same")
-    )
+    events = synthesize_single(Call(0, "f", "{}"), Call(1, "g", "{}", "same"), Call(2, "h", "{}", "same"))
     _, *calls = final_response(events).output
     assert [call.id for call in calls] == ["call_0", "same", "call_1"]
 
@@ -169,9 +158,7 @@ def test_an_empty_delta_does_not_end_a_refusal() -> None:
 
 def test_an_annotation_is_shifted_to_its_text() -> None:
     note = UrlCitation(url="https://a.example", title="A", start_index=0, end_index=3)
-    events = synthesize_single(
-        Text("One. ", key=0), Text("Two.", key=1, part=2), Annotation(note, 1, 2)
-    )
+    events = synthesize_single(Text("One. ", key=0), Text("Two.", key=1, part=2), Annotation(note, 1, 2))
     (message,) = final_response(events).output
     assert isinstance(message, Message)
     (part,) = message.content
@@ -183,11 +170,7 @@ def test_a_whole_message_is_added_to_the_one_text() -> None:
     note = UrlCitation(url="https://a.example", title="A", start_index=0, end_index=1)
     whole = Message(
         role="assistant",
-        content=[
-            OutputText(text="b", annotations=[note]),
-            OutputText(text="c"),
-            RefusalContent(refusal="no"),
-        ],
+        content=[OutputText(text="b", annotations=[note]), OutputText(text="c"), RefusalContent(refusal="no")],
     )
     (message,) = final_response(synthesize_single(Text("a"), Whole(whole))).output
     assert isinstance(message, Message)

@@ -1,42 +1,30 @@
 import pytest
 
-from antiphon.protocol import token_estimate
-from antiphon.protocol.content import (
+from antiphon.protocol import context
+from antiphon.protocol.items import (
+    Compaction,
     Content,
+    FunctionCall,
+    FunctionCallOutput,
     InputFile,
     InputImage,
     InputText,
     InputVideo,
-    OutputText,
-    ReasoningText,
-    SummaryText,
-)
-from antiphon.protocol.items import (
-    Compaction,
-    FunctionCall,
-    FunctionCallOutput,
     Item,
     Message,
+    OutputText,
     Reasoning,
+    ReasoningText,
+    SummaryText,
 )
 from antiphon.protocol.tools import FunctionTool
 
 
 @pytest.mark.parametrize(
-    ("text", "count"),
-    [
-        ("", 0),
-        ("a", 1),
-        ("abcd", 1),
-        ("abcde", 2),
-        ("ü", 1),
-        ("abcdü", 2),
-        ("日本語", 3),
-        ("🎵", 1),
-    ],
+    ("text", "count"), [("", 0), ("a", 1), ("abcd", 1), ("abcde", 2), ("ü", 1), ("abcdü", 2), ("日本語", 3), ("🎵", 1)]
 )
 def test_four_ascii_characters_or_one_other_are_a_token(text: str, count: int):
-    assert token_estimate.estimate_text(text) == count
+    assert context.estimate_text(text) == count
 
 
 def user_content(*content: Content) -> Message:
@@ -63,15 +51,13 @@ def user_content(*content: Content) -> Message:
     ids=lambda value: value.type if isinstance(value, Message) else None,
 )
 def test_every_item_has_an_estimate(item: Item, count: int):
-    assert token_estimate.estimate_item(item) == count
+    assert context.estimate_item(item) == count
 
 
 def test_a_prompt_is_its_instructions_its_tools_and_its_items():
     items: list[Item] = [user_content(InputText(text="abcd"))]
     tools = [FunctionTool(name="f")]
-    assert token_estimate.estimate_items(items * 3) == 15
-    assert token_estimate.estimate_prompt(None, [], items) == 5
-    assert token_estimate.estimate_prompt("abcd", [], items) == 6
-    assert token_estimate.estimate_prompt("abcd", tools, items) > token_estimate.estimate_prompt(
-        "abcd", [], items
-    )
+    assert context.estimate_items(items * 3) == 15
+    assert context.estimate_prompt(None, [], items) == 5
+    assert context.estimate_prompt("abcd", [], items) == 6
+    assert context.estimate_prompt("abcd", tools, items) > context.estimate_prompt("abcd", [], items)

@@ -86,9 +86,7 @@ def call(address: str, method: str, path: str, **options: Any) -> httpx.Response
         return http.request(method, path, **options)
 
 
-def create_response(
-    address: str, model: str, input: object, door: str = "/v1", **body: Any
-) -> dict[str, Any]:
+def create_response(address: str, model: str, input: object, door: str = "/v1", **body: Any) -> dict[str, Any]:
     """Have a response made, and return it."""
     json = {"model": model, "input": input, **body}
     answer = call(address, "POST", f"{door}/responses", json=json)
@@ -125,12 +123,7 @@ def wait_until_ended(address: str, id: str, door: str = "/v1") -> dict[str, Any]
 
 def output_text(response: dict[str, Any]) -> str:
     """Return the text of a response."""
-    return "".join(
-        part["text"]
-        for item in response["output"]
-        if item["type"] == "message"
-        for part in item["content"]
-    )
+    return "".join(part["text"] for item in response["output"] if item["type"] == "message" for part in item["content"])
 
 
 def error_code(answer: httpx.Response) -> tuple[int, str, str | None]:

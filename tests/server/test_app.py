@@ -16,13 +16,7 @@ from antiphon.agents.agent import agent
 from antiphon.agents.turn import Turn
 from antiphon.server.app import create_app
 from antiphon.server.settings import Settings
-from tests.http_client import (
-    DOORS,
-    event_types,
-    http_client,
-    post_response,
-    stream_events,
-)
+from tests.http_client import DOORS, event_types, http_client, post_response, stream_events
 from tests.run_server import run_server
 
 
@@ -98,10 +92,7 @@ def test_every_model_is_listed(place: str, door: str) -> None:
     assert created > 1_700_000_000
     assert body == {
         "object": "list",
-        "data": [
-            {"id": name, "object": "model", "created": created, "owned_by": "antiphon"}
-            for name in MODELS
-        ],
+        "data": [{"id": name, "object": "model", "created": created, "owned_by": "antiphon"} for name in MODELS],
     }
 
 
@@ -112,19 +103,12 @@ def test_each_model_can_be_retrieved_and_used(place: str, door: str, name: str) 
         body = http.get(f"{door}/models/{name}").json()
         quoted = http.get(f"{door}/models/{name.replace('/', '%2F')}").json()
     assert body == quoted
-    assert body == {
-        "id": name,
-        "object": "model",
-        "created": body["created"],
-        "owned_by": "antiphon",
-    }
+    assert body == {"id": name, "object": "model", "created": body["created"], "owned_by": "antiphon"}
     assert post_response(place, door, model=name).status_code == 200
 
 
 def test_an_entry_is_called_by_its_name(place: str) -> None:
-    output = {
-        name: _text(post_response(place, model=name).json()) for name in MODELS if "agent" in name
-    }
+    output = {name: _text(post_response(place, model=name).json()) for name in MODELS if "agent" in name}
     assert output == {"my-agent": "Hi!", "my-agent/loud": "HI!", "my-agent/deep/er": "deeper Hi!"}
 
 
@@ -164,12 +148,7 @@ def test_an_unknown_path_is_not_found(place: str, path: str) -> None:
         answer = http.get(path)
     assert (answer.status_code, answer.headers["content-type"]) == (404, "application/json")
     error = answer.json()["error"]
-    assert error == {
-        "message": error["message"],
-        "type": "not_found",
-        "param": None,
-        "code": "not_found",
-    }
+    assert error == {"message": error["message"], "type": "not_found", "param": None, "code": "not_found"}
     assert error["message"].endswith(f"{path}. Create responses with POST /v1/responses.")
 
 
@@ -195,9 +174,7 @@ def test_an_unknown_path_at_openais_door_has_openais_error_format(place: str, pa
         ("DELETE", "/models/demo", {"GET", "HEAD"}),
     ],
 )
-def test_a_405_lists_the_allowed_methods(
-    place: str, door: str, method: str, path: str, allowed: set[str]
-) -> None:
+def test_a_405_lists_the_allowed_methods(place: str, door: str, method: str, path: str, allowed: set[str]) -> None:
     with http_client(place) as http:
         answer = http.request(method, f"{door}{path}")
     assert answer.status_code == 405
@@ -249,10 +226,7 @@ def test_a_path_that_looks_like_a_pattern_is_a_path_like_any_other(place: str, p
 
 
 def test_demo_models_can_be_turned_off() -> None:
-    with (
-        run_server(Settings(agents=[my_agent], demo=False)) as address,
-        http_client(address) as http,
-    ):
+    with run_server(Settings(agents=[my_agent], demo=False)) as address, http_client(address) as http:
         names = [model["id"] for model in http.get("/v1/models").json()["data"]]
         assert names == MODELS[2:]
         assert post_response(address, model="demo").status_code == 404
@@ -270,13 +244,7 @@ def test_a_users_agent_overrides_a_built_in_one() -> None:
 @pytest.mark.anyio
 async def test_the_application_needs_no_lifespan() -> None:
     sent: list[Any] = []
-    scope = {
-        "type": "http",
-        "method": "GET",
-        "path": "/healthz",
-        "query_string": b"",
-        "headers": [],
-    }
+    scope = {"type": "http", "method": "GET", "path": "/healthz", "query_string": b"", "headers": []}
 
     async def receive() -> Any:
         return {"type": "http.request", "body": b""}

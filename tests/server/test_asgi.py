@@ -15,12 +15,7 @@ from antiphon.agents.turn import Turn
 from antiphon.server.app import create_app
 from antiphon.server.asgi import header
 from antiphon.server.settings import Settings
-from tests.http_client import (
-    DOORS,
-    http_client,
-    post_response,
-    wait_until,
-)
+from tests.http_client import DOORS, http_client, post_response, wait_until
 from tests.run_server import run_server
 from tests.server.streaming.test_event_stream import received, visiting
 
@@ -34,38 +29,24 @@ def test_of_several_headers_with_one_name_the_first_is_read() -> None:
 
 
 @pytest.mark.parametrize("door", DOORS)
-@pytest.mark.parametrize(
-    "body",
-    [b"", b"{", b"{}{}", b"{'model': 'demo'}", b"\xff\xfe", b'{"a": NaN}', b"[" * 1000],
-)
+@pytest.mark.parametrize("body", [b"", b"{", b"{}{}", b"{'model': 'demo'}", b"\xff\xfe", b'{"a": NaN}', b"[" * 1000])
 def test_a_body_that_is_not_json_is_a_bad_request(server: str, door: str, body: bytes) -> None:
     with http_client(server) as http:
         answer = http.post(f"{door}/responses", content=body, headers=JSON)
     error = answer.json()["error"]
     type = "invalid_request" if door == "/v1" else "invalid_request_error"
     assert answer.status_code == 400
-    assert error == {
-        "message": error["message"],
-        "type": type,
-        "param": None,
-        "code": "invalid_json",
-    }
+    assert error == {"message": error["message"], "type": type, "param": None, "code": "invalid_json"}
     assert error["message"].startswith("The body is not valid JSON: ")
 
 
-@pytest.mark.parametrize(
-    "kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data", ""]
-)
+@pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data", ""])
 @pytest.mark.parametrize("door", DOORS)
 def test_a_body_of_another_type_is_not_read(server: str, door: str, kind: str) -> None:
     with http_client(server) as http:
         answer = http.post(f"{door}/responses", content=BODY, headers={"content-type": kind})
     error = answer.json()["error"]
-    assert (answer.status_code, error["code"], error["param"]) == (
-        415,
-        "unsupported_media_type",
-        None,
-    )
+    assert (answer.status_code, error["code"], error["param"]) == (415, "unsupported_media_type", None)
     assert "Content-Type: application/json" in error["message"]
 
 
@@ -74,9 +55,7 @@ def test_a_body_without_a_type_is_not_read(server: str) -> None:
         assert http.post("/v1/responses", content=BODY).status_code == 415
 
 
-@pytest.mark.parametrize(
-    "kind", ["application/json", "application/json; charset=utf-8", "Application/JSON"]
-)
+@pytest.mark.parametrize("kind", ["application/json", "application/json; charset=utf-8", "Application/JSON"])
 def test_variants_of_the_json_media_type_are_accepted(server: str, kind: str) -> None:
     with http_client(server) as http:
         answer = http.post("/v1/responses", content=BODY, headers={"content-type": kind})
@@ -112,9 +91,7 @@ def pieces(size: int) -> Iterator[bytes]:
 
 @pytest.mark.parametrize("door", DOORS)
 @pytest.mark.parametrize("body", [b" " * 101, b" " * 100_000])
-def test_a_body_over_the_limit_is_rejected_by_its_length(
-    narrow: str, door: str, body: bytes
-) -> None:
+def test_a_body_over_the_limit_is_rejected_by_its_length(narrow: str, door: str, body: bytes) -> None:
     with http_client(narrow) as http:
         answer = http.post(f"{door}/responses", content=body, headers=JSON)
     error = answer.json()["error"]

@@ -24,13 +24,7 @@ from tests.scripted_upstream import ScriptedAnswer, scripted_upstream, sse_answe
 pytestmark = pytest.mark.anyio
 
 USER = [{"role": "user", "content": "Hello"}]
-HASHBROWN = {
-    "operation": "generate",
-    "model": "dead/x",
-    "system": "",
-    "messages": USER,
-    "tools": [],
-}
+HASHBROWN = {"operation": "generate", "model": "dead/x", "system": "", "messages": USER, "tools": []}
 NOWHERE = "http://127.0.0.1:9/v1"
 
 
@@ -49,12 +43,7 @@ def make_app(url: str = NOWHERE) -> Starlette:
     ]
     aliases = {"fallback": ["dead/x", "demo"]}
     settings = Settings(
-        agents=[broken],
-        providers=providers,
-        aliases=aliases,
-        responses_dir=None,
-        retries=1,
-        retry_seconds=0,
+        agents=[broken], providers=providers, aliases=aliases, responses_dir=None, retries=1, retry_seconds=0
     )
     return create_app(settings)
 
@@ -169,9 +158,7 @@ async def test_a_request_leaves_nothing_to_the_garbage_collector(
     ],
     ids=["unreadable", "cut", "error"],
 )
-async def test_a_broken_answer_leaves_nothing_to_the_garbage_collector(
-    answer: ScriptedAnswer, stream: bool
-) -> None:
+async def test_a_broken_answer_leaves_nothing_to_the_garbage_collector(answer: ScriptedAnswer, stream: bool) -> None:
     with scripted_upstream(answer) as provider:
         app = make_app(provider.url)
 

@@ -14,12 +14,7 @@ from antiphon.agents.agent import agent
 from antiphon.server.asgi import Receive, Scope, Send
 from antiphon.server.middleware import GatewayMiddleware
 from antiphon.server.settings import Settings
-from tests.http_client import (
-    DOORS,
-    http_client,
-    post_response,
-    wait_until,
-)
+from tests.http_client import DOORS, http_client, post_response, wait_until
 from tests.run_server import run_server
 from tests.server.streaming.test_event_stream import visiting
 
@@ -84,22 +79,14 @@ def locked() -> Iterator[str]:
     ],
 )
 @pytest.mark.parametrize(
-    ("method", "path"),
-    [("GET", "/v1/models"), ("POST", "/v1/responses"), ("GET", "/nothing"), ("GET", "/healthz/")],
+    ("method", "path"), [("GET", "/v1/models"), ("POST", "/v1/responses"), ("GET", "/nothing"), ("GET", "/healthz/")]
 )
-def test_requests_without_the_key_are_rejected(
-    locked: str, method: str, path: str, authorization: str | None
-) -> None:
+def test_requests_without_the_key_are_rejected(locked: str, method: str, path: str, authorization: str | None) -> None:
     given = {} if authorization is None else {"authorization": authorization}
     with http_client(locked) as http:
         answer = http.request(method, path, headers=Headers(given, "latin-1"))
     message = "This server requires an API key. Send 'Authorization: Bearer <key>'."
-    error = {
-        "message": message,
-        "type": "authentication_error",
-        "param": None,
-        "code": "invalid_api_key",
-    }
+    error = {"message": message, "type": "authentication_error", "param": None, "code": "invalid_api_key"}
     assert (answer.status_code, answer.json()) == (401, {"error": error})
     assert answer.headers["www-authenticate"] == "Bearer"
     assert ID.fullmatch(answer.headers["x-request-id"])
@@ -138,9 +125,7 @@ LINE = re.compile(r"(\w+) (\S+) (\d+) \d+\.\dms (\d+)B (\S+)")
 def log(caplog: pytest.LogCaptureFixture) -> Iterator[Callable[[], list[str]]]:
     """Give what reads the access log."""
     with caplog.at_level(logging.INFO):
-        yield lambda: [
-            record.getMessage() for record in caplog.records if record.name == "antiphon.access"
-        ]
+        yield lambda: [record.getMessage() for record in caplog.records if record.name == "antiphon.access"]
 
 
 def test_every_request_has_a_line_without_any_content(
@@ -152,9 +137,7 @@ def test_every_request_has_a_line_without_any_content(
         answers = [
             http.post("/v1/responses", json=requested, headers=headers),
             http.post("/openai/responses", json=requested | {"stream": True}, headers=headers),
-            http.post(
-                "/v1/responses?q=hidden", json=requested | {"model": "gpt-9"}, headers=headers
-            ),
+            http.post("/v1/responses?q=hidden", json=requested | {"model": "gpt-9"}, headers=headers),
             http.get("/healthz", headers=headers),
             http.get("/v1/models", headers={"x-request-id": "mine"}),
         ]
@@ -163,8 +146,7 @@ def test_every_request_has_a_line_without_any_content(
     wait_until(lambda: len(log()) == len(answers))
     found = [LINE.fullmatch(line) for line in log()]
     assert [match.groups() if match else None for match in found] == [
-        (a.request.method, a.request.url.path, str(a.status_code), str(len(a.content)), "mine")
-        for a in answers
+        (a.request.method, a.request.url.path, str(a.status_code), str(len(a.content)), "mine") for a in answers
     ]
     ours = [record for record in caplog.records if record.name.startswith("antiphon")]
     output = "\n".join(caplog.handler.format(record) for record in ours)
@@ -215,18 +197,11 @@ def broken(after: int) -> GatewayMiddleware:
 
 
 @pytest.mark.parametrize("door", ["/v1", "/openai"])
-def test_an_unexpected_error_is_a_500_with_the_request_id(
-    door: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_an_unexpected_error_is_a_500_with_the_request_id(door: str, caplog: pytest.LogCaptureFixture) -> None:
     with run_server(broken(0)) as address, http_client(address) as http:
         answer = http.get(f"{door}/anything", headers={"x-request-id": "mine"})
     message = "Internal error. The server's log has it under the id mine."
-    error = {
-        "message": message,
-        "type": "server_error",
-        "param": None,
-        "code": "internal_error",
-    }
+    error = {"message": message, "type": "server_error", "param": None, "code": "internal_error"}
     detail = {"detail": message} if door == "/openai" else {}
     assert (answer.status_code, answer.json()) == (500, {"error": error} | detail)
     assert answer.headers["x-request-id"] == "mine"
@@ -236,11 +211,7 @@ def test_an_unexpected_error_is_a_500_with_the_request_id(
 
 
 def test_an_error_after_the_start_aborts_the_response() -> None:
-    with (
-        run_server(broken(1)) as address,
-        http_client(address) as http,
-        http.stream("GET", "/v1/anything") as answer,
-    ):
+    with run_server(broken(1)) as address, http_client(address) as http, http.stream("GET", "/v1/anything") as answer:
         assert answer.status_code == 200
         with pytest.raises(RemoteProtocolError):
             answer.read()

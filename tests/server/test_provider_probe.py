@@ -9,9 +9,7 @@ from tests.scripted_upstream import ScriptedAnswer, json_answer, scripted_upstre
 
 pytestmark = pytest.mark.anyio
 
-LIST = json_answer(
-    {"data": [{"id": "small"}, {"id": "org/huge:1"}, {"no": "id"}, {"id": "\x1b[31m"}]}
-)
+LIST = json_answer({"data": [{"id": "small"}, {"id": "org/huge:1"}, {"no": "id"}, {"id": "\x1b[31m"}]})
 
 
 async def probe(url: str, adapter: str = "openai") -> ProbeResult:
@@ -32,9 +30,7 @@ LISTS = [
 
 
 @pytest.mark.parametrize(("adapter", "answer", "path"), LISTS)
-async def test_every_adapter_lists_its_models(
-    adapter: str, answer: ScriptedAnswer, path: str
-) -> None:
+async def test_every_adapter_lists_its_models(adapter: str, answer: ScriptedAnswer, path: str) -> None:
     with scripted_upstream(answer) as provider:
         result = await probe(provider.url, adapter)
         requested = provider.requests[0].path
@@ -43,49 +39,31 @@ async def test_every_adapter_lists_its_models(
 
 
 UNEXPECTED = [
-    (
-        ScriptedAnswer(status=404),
-        "reached",
-        "URL/v1/models answers 404: no list, or a wrong address",
-    ),
+    (ScriptedAnswer(status=404), "reached", "URL/v1/models answers 404: no list, or a wrong address"),
     (ScriptedAnswer(b"<html>"), "reached", "URL/v1/models answers with something that is not JSON"),
-    (
-        ScriptedAnswer(status=500),
-        "not ready",
-        "500 from URL/v1/models: answered 500 and did not say why",
-    ),
+    (ScriptedAnswer(status=500), "not ready", "500 from URL/v1/models: answered 500 and did not say why"),
     (
         ScriptedAnswer(b"<html>", 301, {"location": "https://me:pw@there.example/v2/models?a=b"}),
         "not ready",
         "answered 301: it has moved to https://there.example/v2. Its base_url should lead there",
     ),
-    (
-        ScriptedAnswer(status=301),
-        "not ready",
-        "301 from URL/v1/models: answered 301 and did not say why",
-    ),
+    (ScriptedAnswer(status=301), "not ready", "301 from URL/v1/models: answered 301 and did not say why"),
     (json_answer([]), "ready", ""),
 ]
 
 
 @pytest.mark.parametrize(("answer", "status", "reason"), UNEXPECTED)
-async def test_unexpected_answers_are_reported(
-    answer: ScriptedAnswer, status: str, reason: str
-) -> None:
+async def test_unexpected_answers_are_reported(answer: ScriptedAnswer, status: str, reason: str) -> None:
     with scripted_upstream(answer) as provider:
         result = await probe(provider.url)
     assert (result.status, result.models) == (status, [])
     assert result.reason == reason.replace("URL", provider.url)
 
 
-async def test_unresponsive_providers_are_probed_concurrently(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_unresponsive_providers_are_probed_concurrently(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(provider_probe, "PROBE_SECONDS", 0.3)
     with scripted_upstream(ScriptedAnswer(delay=50)) as slow:
-        providers = [
-            Provider(name=name, adapter="openai", base_url=slow.url) for name in ("a", "b", "c")
-        ]
+        providers = [Provider(name=name, adapter="openai", base_url=slow.url) for name in ("a", "b", "c")]
         results = await probe_providers(providers, {}, {})
         assert slow.connections == 3
     assert [result.status for result in results] == ["not ready"] * 3

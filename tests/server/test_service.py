@@ -20,14 +20,7 @@ from antiphon.server.settings import Settings
 from antiphon.store.base import StoredResponse
 from antiphon.store.memory import MemoryStore
 from antiphon.store.sqlite.store import SqliteStore
-from tests.http_client import (
-    WAIT,
-    event_types,
-    http_client,
-    parse_event,
-    parse_stream,
-    wait_until,
-)
+from tests.http_client import WAIT, event_types, http_client, parse_event, parse_stream, wait_until
 from tests.run_server import run_command
 from tests.server.stateful_server import (
     create_response,
@@ -107,9 +100,7 @@ def test_a_folder_that_cannot_be_used_is_a_503_and_recovers(tmp_path: Path) -> N
     assert answer.status_code == 200
 
 
-async def test_a_store_that_fails_at_startup_is_closed(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_store_that_fails_at_startup_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     class Failing(MemoryStore):
         """Fails when it is asked what was left unfinished, and knows whether it was closed."""
 
@@ -184,10 +175,7 @@ class StreamReader(threading.Thread):
         self.start()
 
     def run(self) -> None:
-        with (
-            http_client(self._address) as http,
-            http.stream("POST", "/v1/responses", json=self._body) as answer,
-        ):
+        with http_client(self._address) as http, http.stream("POST", "/v1/responses", json=self._body) as answer:
             for chunk in answer.iter_text():
                 self.text += chunk
 
@@ -247,30 +235,20 @@ def test_queued_responses_run_after_a_restart(tmp_path: Path) -> None:
     with serve_agents(tmp_path, background_slots=1) as address:
         running = create_response(address, "endless", "go", background=True)["id"]
         wait_until(lambda: get_response(address, running)["status"] == "in_progress")
-        waiting = [
-            create_response(address, "counter", f"{n}", background=True)["id"] for n in range(3)
-        ]
+        waiting = [create_response(address, "counter", f"{n}", background=True)["id"] for n in range(3)]
     with serve_agents(tmp_path) as address:
         assert get_response(address, running)["status"] == "failed"
         for n, id in enumerate(waiting):
-            assert output_text(wait_until_ended(address, id)) == "".join(
-                f"{word} " for word in range(n)
-            )
+            assert output_text(wait_until_ended(address, id)) == "".join(f"{word} " for word in range(n))
 
 
-async def test_a_full_disk_is_a_503_that_passes_and_nothing_acknowledged_is_lost(
-    tmp_path: Path,
-) -> None:
+async def test_a_full_disk_is_a_503_that_passes_and_nothing_acknowledged_is_lost(tmp_path: Path) -> None:
     app = create_app(Settings(responses_dir=tmp_path, drain_seconds=0))
     engine = await app.state.service.engine()
     body = {"model": "echo", "input": "Hi! " * 20_000}
-    async with httpx.AsyncClient(
-        transport=httpx.ASGITransport(app), base_url="http://here/v1"
-    ) as http:
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://here/v1") as http:
         stored = (await http.post("/responses", json={"model": "echo", "input": "Hi!"})).json()
-        await engine.store.database.write(
-            lambda connection: connection.execute("PRAGMA max_page_count = 1").fetchone()
-        )
+        await engine.store.database.write(lambda connection: connection.execute("PRAGMA max_page_count = 1").fetchone())
         full = await http.post("/responses", json=body)
         assert (full.status_code, full.headers["retry-after"]) == (503, "1")
         assert full.json()["error"]["code"] == "store_unavailable"
@@ -284,9 +262,7 @@ async def test_a_full_disk_is_a_503_that_passes_and_nothing_acknowledged_is_lost
     await app.state.service.close()
 
 
-async def test_a_second_server_on_a_folder_does_not_touch_running_responses(
-    tmp_path: Path,
-) -> None:
+async def test_a_second_server_on_a_folder_does_not_touch_running_responses(tmp_path: Path) -> None:
     first, second = service(tmp_path), service(tmp_path)
     engine = await first.engine()
     run = await engine.create_run(Request.from_message("demo", "Hi!"))

@@ -12,11 +12,7 @@ from antiphon.server.settings import Settings
 from tests.http_client import post_response
 from tests.run_server import run_server
 
-NUMBERS = {
-    choice.name: choice.default
-    for choice in fields(Settings)
-    if type(choice.default) in (int, float)
-}
+NUMBERS = {choice.name: choice.default for choice in fields(Settings) if type(choice.default) in (int, float)}
 """Every numeric setting and its default."""
 
 NEVER_NONE = {
@@ -33,9 +29,7 @@ NEVER_NONE = {
 """The settings that must not be zero."""
 
 
-@pytest.mark.parametrize(
-    "value", [math.inf, -math.inf, math.nan, -1, -0.5, True, "5", None, 10**30]
-)
+@pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan, -1, -0.5, True, "5", None, 10**30])
 @pytest.mark.parametrize("name", NUMBERS)
 def test_an_invalid_number_is_rejected_by_name(name: str, value: Any) -> None:
     default = NUMBERS[name]
@@ -66,8 +60,7 @@ def test_a_server_with_the_most_of_everything_serves_and_stops() -> None:
 
 
 @pytest.mark.parametrize(
-    ("timeouts", "place"),
-    [({"first": 3}, "first"), ({"first_byte": "3"}, "first_byte"), ({"idle": 0}, "idle")],
+    ("timeouts", "place"), [({"first": 3}, "first"), ({"first_byte": "3"}, "first_byte"), ({"idle": 0}, "idle")]
 )
 def test_an_invalid_timeout_of_a_provider_is_rejected(timeouts: Any, place: str) -> None:
     good = Provider(name="a", adapter="openai", timeouts={"connect": 5, "total": 0.5})

@@ -18,13 +18,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 
 SCHEMA = Path(__file__).parents[3] / "shared/spec/openapi-2026-04-24.json"
 
-ITEM = (
-    models.Message
-    | models.FunctionCall
-    | models.FunctionCallOutput
-    | models.ReasoningBody
-    | models.CompactionBody
-)
+ITEM = models.Message | models.FunctionCall | models.FunctionCallOutput | models.ReasoningBody | models.CompactionBody
 
 
 def check_response(response: object) -> None:
@@ -75,10 +69,7 @@ def _check(kind: object, name: str, value: object) -> None:
     nulls = _find_nulls(read, name)
     assert not nulls, f"null where the field should be left out: {', '.join(nulls)}\n{text}"
     if SCHEMA.exists():
-        problems = [
-            _describe_error(error)
-            for error in schema_validator(name).iter_errors(cast("Any", value))
-        ]
+        problems = [_describe_error(error) for error in schema_validator(name).iter_errors(cast("Any", value))]
         assert not problems, f"{name}: {'; '.join(problems)}\n{text}"
 
 
@@ -134,8 +125,5 @@ def _openapi_document() -> dict[str, Any]:
 @cache
 def schema_validator(name: str) -> Draft202012Validator:
     """Return the OpenAPI file's own reader of one of its schemas."""
-    reference = {
-        "$ref": f"#/components/schemas/{name}",
-        "components": _openapi_document()["components"],
-    }
+    reference = {"$ref": f"#/components/schemas/{name}", "components": _openapi_document()["components"]}
     return Draft202012Validator(reference)

@@ -43,8 +43,7 @@ def red_square() -> str:
     header = struct.pack(">IIBBBBB", 32, 32, 8, 2, 0, 0, 0)
     chunks = [(b"IHDR", header), (b"IDAT", zlib.compress(rows)), (b"IEND", b"")]
     png = b"\x89PNG\r\n\x1a\n" + b"".join(
-        struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-        for kind, data in chunks
+        struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data)) for kind, data in chunks
     )
     return f"data:image/png;base64,{base64.b64encode(png).decode()}"
 
@@ -76,9 +75,7 @@ CASES: dict[str, Json] = {
         ]
     },
     "streaming-response": {"input": [message("user", "Count from 1 to 5.")], "stream": True},
-    "system-prompt": {
-        "input": [message("system", "You are a ship's cook."), message("user", "Greet the crew.")]
-    },
+    "system-prompt": {"input": [message("system", "You are a ship's cook."), message("user", "Greet the crew.")]},
     "tool-calling": WEATHER,
     "tool-calling-streaming": WEATHER | {"stream": True},
     "image-input": {
@@ -106,9 +103,7 @@ def post(server: str, body: Json) -> httpx.Response:
     """Send a request as the suite does: always with `stream`, and with a bearer key."""
     key = {"Authorization": "Bearer none"}
     with http_client(server) as http:
-        return http.post(
-            "/v1/responses", json={"model": "demo", "stream": False} | body, headers=key
-        )
+        return http.post("/v1/responses", json={"model": "demo", "stream": False} | body, headers=key)
 
 
 def read_response(response: httpx.Response) -> Json:
@@ -183,17 +178,12 @@ def test_a_streamed_call_is_added_filled_and_done(server: str) -> None:
 
 
 EXTRA_CASES: dict[str, Json] = {
-    "reasoning": {
-        "reasoning": {"effort": "high", "summary": "auto"},
-        "include": ["reasoning.encrypted_content"],
-    },
+    "reasoning": {"reasoning": {"effort": "high", "summary": "auto"}, "include": ["reasoning.encrypted_content"]},
     "logprobs": {"include": ["message.output_text.logprobs"], "top_logprobs": 1},
     "refusal": {"input": "REFUSE"},
     "budget": {"input": "Tell a story.", "max_output_tokens": 16},
     "parallel calls": {"input": "USE_TOOLS", "tools": [*WEATHER["tools"], *TOOLS_OF_OTHERS]},
-    "structured output": {
-        "text": {"format": {"type": "json_schema", "name": "answer", "schema": SCHEMA}}
-    },
+    "structured output": {"text": {"format": {"type": "json_schema", "name": "answer", "schema": SCHEMA}}},
 }
 
 

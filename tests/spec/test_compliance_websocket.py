@@ -10,12 +10,7 @@ import pytest
 from antiphon.protocol.checker import find_violations
 from antiphon.protocol.events import decode_event
 from tests.http_client import http_client
-from tests.spec.schema_checks import (
-    check_compact_resource,
-    check_error_body,
-    check_event,
-    check_response,
-)
+from tests.spec.schema_checks import check_compact_resource, check_error_body, check_event, check_response
 from tests.ws_client import Json, WsClient, ws_client
 
 pytestmark = pytest.mark.compliance
@@ -67,9 +62,7 @@ def test_websocket_sequential_responses(talk: WsClient) -> None:
 
 def test_websocket_continuation(talk: WsClient) -> None:
     first = read_until_completed(talk, input="The harbour is called Vesterhavn.", store=False)
-    read_until_completed(
-        talk, input="What is it called?", store=False, previous_response_id=first["id"]
-    )
+    read_until_completed(talk, input="What is it called?", store=False, previous_response_id=first["id"])
 
 
 def test_websocket_reconnect_store_false_recovery(server: str, talk: WsClient) -> None:
@@ -107,6 +100,4 @@ def test_websocket_compact_new_chain(server: str, talk: WsClient) -> None:
     check_compact_resource(answer.json())
     compacted = [*answer.json()["output"], user_message("How many steps has it?")]
     first = read_until_completed(talk, input=compacted, store=False, tools=[])
-    read_until_completed(
-        talk, input="And down again?", store=False, previous_response_id=first["id"]
-    )
+    read_until_completed(talk, input="And down again?", store=False, previous_response_id=first["id"])

@@ -4,18 +4,11 @@ from typing import Any, cast
 
 import pytest
 
-from antiphon.protocol.content import LogProb
+from antiphon.protocol.items import LogProb
 from antiphon.protocol.parts import Call, Reasoning, Text
 from antiphon.protocol.request import JsonSchemaFormat, TextConfig
 from antiphon.protocol.response import CompactResource, ResponseUsage
-from tests.protocol.builders import (
-    NOW,
-    make_final_response,
-    make_message,
-    make_response,
-    synthesize,
-    to_json,
-)
+from tests.protocol.builders import NOW, make_final_response, make_message, make_response, synthesize, to_json
 from tests.spec.schema_checks import (
     SCHEMA,
     check_compact_resource,
@@ -53,9 +46,7 @@ def test_a_valid_event_and_response_pass():
     check_response(make_response_json())
     for item in make_response_json()["output"]:
         check_item(item)
-    compact = CompactResource(
-        id="c", output=[make_message("m", "Hi")], created_at=NOW, usage=ResponseUsage.of(1, 2)
-    )
+    compact = CompactResource(id="c", output=[make_message("m", "Hi")], created_at=NOW, usage=ResponseUsage.of(1, 2))
     check_compact_resource(to_json(compact))
 
 
@@ -84,19 +75,11 @@ def remove_field(name: str) -> Callable[[dict[str, Any]], None]:
         ("response.output_text.delta", remove_field("content_index"), "content_index"),
         ("response.output_text.delta", remove_field("sequence_number"), "sequence_number"),
         ("response.output_text.delta", set_field("sequence_number", 4.0), "sequence_number"),
-        (
-            "response.reasoning.delta",
-            set_field("type", "response.reasoning_text.delta"),
-            "reasoning_text",
-        ),
+        ("response.reasoning.delta", set_field("type", "response.reasoning_text.delta"), "reasoning_text"),
         ("response.content_part.done", set_field("part.type", "thought"), "part"),
         ("response.content_part.done", set_field("part.text", None), "part"),
         ("response.output_item.added", set_field("item", {"type": "message"}), "item"),
-        (
-            "response.output_item.done",
-            set_field("item.encrypted_content", None),
-            "encrypted_content",
-        ),
+        ("response.output_item.done", set_field("item.encrypted_content", None), "encrypted_content"),
         ("response.output_item.done", set_field("item.content", None), "content"),
         ("response.completed", set_field("response.text.verbosity", None), "verbosity"),
         ("response.completed", set_field("response.output.1.phase", None), "phase"),
@@ -104,9 +87,7 @@ def remove_field(name: str) -> Callable[[dict[str, Any]], None]:
         ("response.completed", set_field("response.output.2.arguments", {}), "arguments"),
     ],
 )
-def test_an_invalid_event_is_rejected(
-    type: str, change: Callable[[dict[str, Any]], None], complaint: str
-):
+def test_an_invalid_event_is_rejected(type: str, change: Callable[[dict[str, Any]], None], complaint: str):
     wrong = make_event(type)
     change(wrong)
     with pytest.raises(AssertionError, match=complaint):
@@ -139,16 +120,11 @@ def test_a_schema_echoed_as_an_object_is_rejected():
 def test_extensions_are_accepted():
     check_event({"type": "acme:tick", "anything": None})
     check_event({"type": "response.output_item.done", "item": {"type": "acme:search"}})
-    check_response(
-        cast("dict[str, Any]", to_json(make_final_response()))
-        | {"output": [{"type": "acme:search"}]}
-    )
+    check_response(cast("dict[str, Any]", to_json(make_final_response())) | {"output": [{"type": "acme:search"}]})
 
 
 @pytest.mark.skipif(not SCHEMA.exists(), reason="the OpenAPI file is not beside the repository")
 def test_the_openapi_file_is_used_too():
     delta = make_event("response.output_text.delta")
     assert schema_validator("ResponseOutputTextDeltaStreamingEvent").is_valid(delta)
-    assert not schema_validator("ResponseOutputTextDeltaStreamingEvent").is_valid(
-        delta | {"logprobs": None}
-    )
+    assert not schema_validator("ResponseOutputTextDeltaStreamingEvent").is_valid(delta | {"logprobs": None})

@@ -3,15 +3,9 @@
 import pytest
 
 from antiphon.protocol.checker import find_violations
-from antiphon.protocol.content import OutputText
 from antiphon.protocol.errors import ErrorPayload
-from antiphon.protocol.events import (
-    OutputItemAdded,
-    OutputTextDelta,
-    ReasoningDone,
-    ResponseCreated,
-)
-from antiphon.protocol.items import ExtensionItem, FunctionCall, Message, Reasoning
+from antiphon.protocol.events import OutputItemAdded, OutputTextDelta, ReasoningDone, ResponseCreated
+from antiphon.protocol.items import ExtensionItem, FunctionCall, Message, OutputText, Reasoning
 from antiphon.protocol.parts import Call, Finish, Text
 from antiphon.protocol.parts import Reasoning as Thinking
 from antiphon.protocol.request import Request
@@ -92,11 +86,7 @@ def test_a_request_object_is_encoded_as_specified():
     asked = Request.from_message("gpt-oss-20b", "Hello", temperature=0.7, stream=True)
     written = to_json(asked)
     assert isinstance(written, dict)
-    assert (written["model"], written["temperature"], written["stream"]) == (
-        "gpt-oss-20b",
-        0.7,
-        True,
-    )
+    assert (written["model"], written["temperature"], written["stream"]) == ("gpt-oss-20b", 0.7, True)
     assert written["input"] == [
         {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Hello"}]}
     ]
@@ -168,16 +158,10 @@ def test_reasoning_is_one_item_with_its_own_events():
 
 
 def test_a_tool_call_carries_its_arguments_as_a_string():
-    events = synthesize(
-        Call(0, "read_file", '{"path":', "call_1"), Call(0, arguments='"README.md"}')
-    )
+    events = synthesize(Call(0, "read_file", '{"path":', "call_1"), Call(0, arguments='"README.md"}'))
     assert final_response(events).output == [
         FunctionCall(
-            id="fc_0",
-            call_id="call_1",
-            name="read_file",
-            arguments='{"path":"README.md"}',
-            status="completed",
+            id="fc_0", call_id="call_1", name="read_file", arguments='{"path":"README.md"}', status="completed"
         )
     ]
     assert event_types(events)[2:-1] == [

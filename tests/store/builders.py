@@ -4,28 +4,26 @@ from typing import cast
 
 from msgspec.structs import replace
 
-from antiphon.protocol.content import (
-    InputFile,
-    InputImage,
-    InputText,
-    InputVideo,
-    LogProb,
-    OutputText,
-    ReasoningText,
-    RefusalContent,
-    SummaryText,
-    TopLogProb,
-    UrlCitation,
-)
 from antiphon.protocol.items import (
     Compaction,
     ExtensionItem,
     FunctionCall,
     FunctionCallOutput,
+    InputFile,
+    InputImage,
+    InputText,
+    InputVideo,
     Item,
     ItemReference,
+    LogProb,
     Message,
+    OutputText,
     Reasoning,
+    ReasoningText,
+    RefusalContent,
+    SummaryText,
+    TopLogProb,
+    UrlCitation,
 )
 from antiphon.protocol.request import JsonSchemaFormat, ReasoningConfig, TextConfig
 from antiphon.protocol.response import (
@@ -51,10 +49,7 @@ def new_response(id: str, previous: str | None = None, **changes: object) -> Res
 
 
 def ended_response(
-    response: Response,
-    *output: Item,
-    status: ResponseStatus = "completed",
-    at: int | None = LATER,
+    response: Response, *output: Item, status: ResponseStatus = "completed", at: int | None = LATER
 ) -> Response:
     """Return a response with a terminal status."""
     return replace(response, status=status, output=list(output), completed_at=at)
@@ -110,9 +105,7 @@ ITEMS: list[Item] = [
             RefusalContent(refusal="no"),
         ],
     ),
-    FunctionCall(
-        id="in_call", call_id="call_1", name="f", arguments='{"a": 1}', status="completed"
-    ),
+    FunctionCall(id="in_call", call_id="call_1", name="f", arguments='{"a": 1}', status="completed"),
     FunctionCallOutput(id="in_text_output", call_id="call_1", output="42", status="completed"),
     FunctionCallOutput(id="in_output", call_id="call_1", output=[InputText(text="42")]),
     Reasoning(
@@ -127,9 +120,7 @@ ITEMS: list[Item] = [
     ItemReference(id="in_reference"),
     ExtensionItem(type="acme:search", id="in_extension", status="searching", extra={"query": "q"}),
     ExtensionItem(
-        type="acme:odd",
-        id="in_odd",
-        extra={"role": {"not": "a string"}, "content": None, "rest": 1, "position": "x"},
+        type="acme:odd", id="in_odd", extra={"role": {"not": "a string"}, "content": None, "rest": 1, "position": "x"}
     ),
 ]
 """Every type of item, with every field and some unknown ones."""
@@ -165,9 +156,7 @@ FULL = Response(
     tool_choice="required",
     truncation="auto",
     parallel_tool_calls=False,
-    text=TextConfig(
-        format=JsonSchemaFormat(name="n", schema={"type": "object"}, strict=True), verbosity="low"
-    ),
+    text=TextConfig(format=JsonSchemaFormat(name="n", schema={"type": "object"}, strict=True), verbosity="low"),
     top_p=0.1,
     presence_penalty=0.25,
     frequency_penalty=-0.5,

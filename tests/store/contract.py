@@ -10,7 +10,5 @@ from tests.store.retention_contract import RetentionContract
 from tests.store.threads_contract import ThreadsContract
 
 
-class StoreContract(
-    ResponsesContract, RetentionContract, FeedContract, ConversationsContract, ThreadsContract
-):
+class StoreContract(ResponsesContract, RetentionContract, FeedContract, ConversationsContract, ThreadsContract):
     """The complete contract."""

@@ -5,22 +5,8 @@ import asyncio
 import pytest
 
 from antiphon.protocol.response import ResponseStatus
-from antiphon.store.base import (
-    ConversationBusyError,
-    ItemPage,
-    Order,
-    PageCursor,
-    Store,
-    StoredConversation,
-)
-from tests.store.builders import (
-    ITEMS,
-    NOW,
-    assistant_message,
-    ended_response,
-    new_response,
-    user_message,
-)
+from antiphon.store.base import ConversationBusyError, ItemPage, Order, PageCursor, Store, StoredConversation
+from tests.store.builders import ITEMS, NOW, assistant_message, ended_response, new_response, user_message
 
 CONVERSATION = StoredConversation(id="conv_1", created_at=NOW, metadata={"topic": "it's \0 🎵"})
 ALL = PageCursor(limit=100, order="asc")
@@ -40,9 +26,7 @@ class ConversationsContract:
         changed = StoredConversation(id="conv_1", created_at=NOW, metadata={})
         await store.save_conversation(changed)
         assert await store.find_conversation("conv_1") == changed
-        assert await store.list_items("conv_1", ALL) == ItemPage(
-            [user_message("a")], has_more=False
-        )
+        assert await store.list_items("conv_1", ALL) == ItemPage([user_message("a")], has_more=False)
 
     async def test_a_missing_conversation_has_no_items(self, store: Store) -> None:
         assert await store.find_conversation("conv_1") is None
@@ -72,21 +56,15 @@ class ConversationsContract:
                 page = await store.list_items("conv_1", PageCursor(3, order, after=after))
                 assert page == ItemPage([*expected[n : n + 3]], has_more=n < 6)
                 after = str(expected[n : n + 3][-1].id)
-            page = await store.list_items(
-                "conv_1", PageCursor(2, order, before=str(expected[5].id))
-            )
+            page = await store.list_items("conv_1", PageCursor(2, order, before=str(expected[5].id)))
             assert page == ItemPage([*expected[3:5]], has_more=True)
 
     async def test_an_item_is_found_only_in_its_conversation(self, store: Store) -> None:
         await store.save_conversation(CONVERSATION)
         await store.save_conversation(StoredConversation(id="conv_2", created_at=NOW, metadata={}))
-        await store.add_items(
-            "conv_1", [user_message("a"), assistant_message("a"), user_message("b")]
-        )
+        await store.add_items("conv_1", [user_message("a"), assistant_message("a"), user_message("b")])
         await store.add_items("conv_2", [user_message("b", "elsewhere")])
-        assert await store.find_conversation_item("conv_1", "a") == assistant_message(
-            "a"
-        )  # the newest
+        assert await store.find_conversation_item("conv_1", "a") == assistant_message("a")  # the newest
         assert await store.find_conversation_item("conv_1", "b") == user_message("b")
         assert await store.find_conversation_item("conv_2", "b") == user_message("b", "elsewhere")
         assert await store.find_conversation_item("conv_2", "a") is None
@@ -128,9 +106,7 @@ class ConversationsContract:
         assert await store.find_item("x", tenant="b") is None
         await store.save_conversation(other, tenant="b")
         await store.begin(new_response("r1"), [], conversation="conv_1", tenant="a")
-        await store.begin(
-            new_response("r2"), [user_message("z")], conversation="conv_1", tenant="b"
-        )
+        await store.begin(new_response("r2"), [user_message("z")], conversation="conv_1", tenant="b")
         await store.end(ended_response(new_response("r2")), tenant="b")
         assert await store.find_conversation("conv_1", tenant="a") == CONVERSATION
         page = await store.list_items("conv_1", ALL, tenant="a")
@@ -150,9 +126,7 @@ class ConversationsContract:
         await store.begin(new_response("r"), ITEMS, conversation="conv_1")
         before = await store.list_items("conv_1", ALL)
         assert before == ItemPage([user_message("before")], has_more=False)
-        final = ended_response(
-            new_response("r"), assistant_message("x"), assistant_message("y"), status=status
-        )
+        final = ended_response(new_response("r"), assistant_message("x"), assistant_message("y"), status=status)
         if logged:
             await store.append("r", 0, -1, [b"{}"], final=final)
         else:
@@ -162,9 +136,7 @@ class ConversationsContract:
         assert await store.list_items("conv_1", ALL) == ItemPage(joined, has_more=False)
 
     @pytest.mark.parametrize("status", ["failed", "cancelled"])
-    async def test_the_items_of_a_failed_response_are_not_appended(
-        self, store: Store, status: ResponseStatus
-    ) -> None:
+    async def test_the_items_of_a_failed_response_are_not_appended(self, store: Store, status: ResponseStatus) -> None:
         await store.save_conversation(CONVERSATION)
         await store.begin(new_response("r"), [user_message("a")], conversation="conv_1")
         await store.end(ended_response(new_response("r"), assistant_message("x"), status=status))
@@ -175,35 +147,23 @@ class ConversationsContract:
         await store.save_conversation(CONVERSATION)
         await store.begin(new_response("r"), [], conversation="conv_1", key=("key", "print"))
         with pytest.raises(ConversationBusyError, match="conv_1"):
-            await store.begin(
-                new_response("s"), [user_message("a")], conversation="conv_1", key=("new", "print")
-            )
+            await store.begin(new_response("s"), [user_message("a")], conversation="conv_1", key=("new", "print"))
         assert await store.find("s") is None
         assert await store.find_item("a") is None
-        claim = await store.begin(
-            new_response("s"), [], conversation="conv_1", key=("key", "print")
-        )
+        claim = await store.begin(new_response("s"), [], conversation="conv_1", key=("key", "print"))
         assert claim is not None  # the same request again is no other response
         await store.begin(new_response("t"), [], conversation="conv_2")
         await store.begin(new_response("u"), [])
         await store.end(ended_response(new_response("r")))
-        assert (
-            await store.begin(new_response("s"), [], conversation="conv_1", key=("new", "p"))
-            is None
-        )
+        assert await store.begin(new_response("s"), [], conversation="conv_1", key=("new", "p")) is None
 
     async def test_of_concurrent_responses_one_gets_the_conversation(self, store: Store) -> None:
         await store.save_conversation(CONVERSATION)
         tries = [store.begin(new_response(f"r{n}"), [], conversation="conv_1") for n in range(20)]
         results = await asyncio.gather(*tries, return_exceptions=True)
-        assert sorted(str(type(result).__name__) for result in results) == [
-            *["ConversationBusyError"] * 19,
-            "NoneType",
-        ]
+        assert sorted(str(type(result).__name__) for result in results) == [*["ConversationBusyError"] * 19, "NoneType"]
 
-    async def test_a_conversation_deleted_during_a_response_stays_deleted(
-        self, store: Store
-    ) -> None:
+    async def test_a_conversation_deleted_during_a_response_stays_deleted(self, store: Store) -> None:
         await store.save_conversation(CONVERSATION)
         await store.begin(new_response("r"), [user_message("a")], conversation="conv_1")
         await store.delete_conversation("conv_1")

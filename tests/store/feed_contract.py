@@ -82,9 +82,7 @@ class FeedContract:
         await store.append("r", 1, -1, make_events(0, 2))
         await store.claim("r")
         for epoch in (0, 1, 3):
-            assert not await store.append(
-                "r", epoch, 1, [b"no"], final=ended_response(new_response("r"))
-            )
+            assert not await store.append("r", epoch, 1, [b"no"], final=ended_response(new_response("r")))
         assert await store.append("r", 2, 1, make_events(2, 1))
         assert await store.read("r", -1) == LoggedEvents(make_events(0, 3), ended=False)
         assert await store.find("r") == StoredResponse(new_response("r"), epoch=2, last_sequence=2)
@@ -129,10 +127,7 @@ class FeedContract:
         for n in range(20):
             response = new_response(f"r{n}")
             await store.begin(response, [])
-            completed, cancelled = (
-                ended_response(response),
-                ended_response(response, status="cancelled"),
-            )
+            completed, cancelled = (ended_response(response), ended_response(response, status="cancelled"))
             race = [
                 store.append(response.id, 0, -1, [b"completed"], final=completed),
                 store.append(response.id, 0, -1, [b"cancelled"], final=cancelled),

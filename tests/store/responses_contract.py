@@ -9,28 +9,11 @@ from msgspec.structs import replace
 
 from antiphon.protocol.errors import RequestError, StoreError
 from antiphon.protocol.items import Item
-from antiphon.store.base import (
-    History,
-    IdempotencyRecord,
-    ItemPage,
-    Order,
-    PageCursor,
-    Store,
-    StoredResponse,
-)
-from tests.store.builders import (
-    FULL,
-    ITEMS,
-    assistant_message,
-    ended_response,
-    new_response,
-    user_message,
-)
+from antiphon.store.base import History, IdempotencyRecord, ItemPage, Order, PageCursor, Store, StoredResponse
+from tests.store.builders import FULL, ITEMS, assistant_message, ended_response, new_response, user_message
 
 
-async def add_ended_response(
-    store: Store, id: str, previous: str | None = None, tenant: str = ""
-) -> None:
+async def add_ended_response(store: Store, id: str, previous: str | None = None, tenant: str = "") -> None:
     """Store a response with one input and one output message."""
     response = new_response(id, previous)
     await store.begin(response, [user_message(f"{id}_in")], tenant=tenant)
@@ -39,9 +22,7 @@ async def add_ended_response(
 
 def expected_items(ids: Iterable[str]) -> list[Item]:
     """Return the items of responses made by `add_ended_response`."""
-    return [
-        item for id in ids for item in (user_message(f"{id}_in"), assistant_message(f"{id}_out"))
-    ]
+    return [item for id in ids for item in (user_message(f"{id}_in"), assistant_message(f"{id}_out"))]
 
 
 class ResponsesContract:
@@ -78,9 +59,7 @@ class ResponsesContract:
         with pytest.raises(StoreError):
             await store.begin(new_response("resp_1", model="other"), [user_message("b")])
         assert await store.find("resp_1") == StoredResponse(new_response("resp_1"))
-        assert await store.list_input_items("resp_1", PageCursor()) == ItemPage(
-            [user_message("a")], has_more=False
-        )
+        assert await store.list_input_items("resp_1", PageCursor()) == ItemPage([user_message("a")], has_more=False)
 
     async def test_unknown_ids_are_not_found(self, store: Store) -> None:
         assert await store.find("resp_1") is None
@@ -111,15 +90,11 @@ class ResponsesContract:
         assert await store.find("resp_1") == StoredResponse(stored[0] or response)
 
     async def test_unfinished_responses_are_listed_oldest_first(self, store: Store) -> None:
-        responses = [
-            new_response(f"resp_{n}", created_at=at) for n, at in enumerate([30, 10, 20, 10])
-        ]
+        responses = [new_response(f"resp_{n}", created_at=at) for n, at in enumerate([30, 10, 20, 10])]
         for n, response in enumerate(responses):
             await store.begin(response, [], tenant=f"t{n}", request=b"%d" % n)
         await store.end(ended_response(responses[2]), tenant="t2")
-        assert await store.list_unfinished() == [
-            (f"t{n}", StoredResponse(responses[n], b"%d" % n)) for n in (1, 3, 0)
-        ]
+        assert await store.list_unfinished() == [(f"t{n}", StoredResponse(responses[n], b"%d" % n)) for n in (1, 3, 0)]
 
     # --- chains ------------------------------------------------------------------------------
 
@@ -142,9 +117,7 @@ class ResponsesContract:
             await add_ended_response(store, id, None if parent == "." else parent)
         chains = ["1", "12", "123", "124", "1235", "1246", "1247", "128", "1289"]
         for chain in chains:
-            assert await store.read_history(chain[-1]) == History(
-                expected_items(chain), list(chain)
-            ), chain
+            assert await store.read_history(chain[-1]) == History(expected_items(chain), list(chain)), chain
 
     async def test_a_chain_through_a_deleted_response_has_no_history(self, store: Store) -> None:
         for id, parent in ["a.", "ba", "cb", "dc", "eb"]:
@@ -185,9 +158,9 @@ class ResponsesContract:
                 expected = ItemPage([*page], has_more=number < len(pages))
                 assert await store.list_input_items("resp_1", cursor) == expected
                 after = str(page[-1].id)
-            assert await store.list_input_items(
-                "resp_1", PageCursor(limit, order, after=after)
-            ) == ItemPage([], has_more=False)
+            assert await store.list_input_items("resp_1", PageCursor(limit, order, after=after)) == ItemPage(
+                [], has_more=False
+            )
 
     @pytest.mark.parametrize("order", ["asc", "desc"])
     async def test_pages_cover_the_list_backwards(self, store: Store, order: Order) -> None:
@@ -224,9 +197,7 @@ class ResponsesContract:
         assert page == ItemPage([*items[:0:-1]], has_more=True)
 
     @pytest.mark.parametrize("param", ["after", "before"])
-    async def test_a_cursor_that_is_not_in_the_list_is_an_error(
-        self, store: Store, param: str
-    ) -> None:
+    async def test_a_cursor_that_is_not_in_the_list_is_an_error(self, store: Store, param: str) -> None:
         await store.begin(new_response("resp_1"), [user_message("a")])
         await store.begin(new_response("resp_2"), [user_message("b")])
         with pytest.raises(RequestError, match="'b'") as caught:
@@ -302,23 +273,17 @@ class ResponsesContract:
     async def test_a_parent_of_another_tenant_is_missing(self, store: Store) -> None:
         await add_ended_response(store, "a", tenant="one")
         await add_ended_response(store, "b", "a", tenant="two")
-        assert await store.read_history("b", tenant="two") == History(
-            expected_items("b"), list("b"), "a"
-        )
+        assert await store.read_history("b", tenant="two") == History(expected_items("b"), list("b"), "a")
 
     # --- idempotency -------------------------------------------------------------------------
 
     async def test_an_idempotency_key_returns_its_first_response(self, store: Store) -> None:
         assert await store.begin(new_response("resp_1"), [], key=("key", "print")) is None
-        claim = await store.begin(
-            new_response("resp_2"), [user_message("in")], key=("key", "other")
-        )
+        claim = await store.begin(new_response("resp_2"), [user_message("in")], key=("key", "other"))
         assert claim == IdempotencyRecord("print", "resp_1")
         assert await store.find("resp_2") is None
         assert await store.find_item("in") is None
-        assert (
-            await store.begin(new_response("resp_3"), [], tenant="b", key=("key", "other")) is None
-        )
+        assert await store.begin(new_response("resp_3"), [], tenant="b", key=("key", "other")) is None
         assert await store.begin(new_response("resp_4"), [], key=("another", "print")) is None
 
     async def test_of_concurrent_uses_of_a_key_one_succeeds(self, store: Store) -> None:

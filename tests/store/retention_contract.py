@@ -11,9 +11,7 @@ async def fill(store: Store, *ends: int) -> None:
     for n, at in enumerate(ends):
         response = new_response(f"r{n}")
         await store.begin(response, [user_message(f"m{n}")], tenant="t")
-        await store.append(
-            f"r{n}", 0, -1, make_events(0, COUNT), final=ended_response(response, at=at), tenant="t"
-        )
+        await store.append(f"r{n}", 0, -1, make_events(0, COUNT), final=ended_response(response, at=at), tenant="t")
     await store.begin(new_response("running"), [], tenant="t")
     await store.append("running", 0, -1, make_events(0, COUNT), tenant="t")
 
@@ -70,9 +68,7 @@ class RetentionContract:
         log = await store.read("running", -1, tenant="t")
         assert log == LoggedEvents(make_events(0, COUNT), ended=False)
 
-    async def test_a_response_without_completed_at_expires_by_the_time_it_was_stored(
-        self, store: Store
-    ) -> None:
+    async def test_a_response_without_completed_at_expires_by_the_time_it_was_stored(self, store: Store) -> None:
         await store.begin(new_response("r"), [])
         await store.end(ended_response(new_response("r"), status="cancelled", at=None))
         assert await store.sweep(responses_before=NOW, events_before=NOW) == 0

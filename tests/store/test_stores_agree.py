@@ -15,14 +15,7 @@ from antiphon.protocol.response import ResponseStatus
 from antiphon.store.base import Order, PageCursor, Store, StoredConversation
 from antiphon.store.memory import MemoryStore
 from antiphon.store.sqlite.store import SqliteStore
-from tests.store.builders import (
-    NOW,
-    assistant_message,
-    ended_response,
-    make_events,
-    new_response,
-    user_message,
-)
+from tests.store.builders import NOW, assistant_message, ended_response, make_events, new_response, user_message
 
 RESPONSES = [f"r{n}" for n in range(6)]
 CONVERSATIONS = ["c0", "c1"]
@@ -30,15 +23,11 @@ IDS = st.sampled_from(RESPONSES)
 CONVERSATION_IDS = st.sampled_from(CONVERSATIONS)
 TENANTS = st.sampled_from(["", "", "", "t"])
 TIMES = st.integers(NOW, NOW + 3)
-STATUSES: st.SearchStrategy[ResponseStatus] = st.sampled_from(
-    ["completed", "failed", "incomplete", "cancelled"]
-)
+STATUSES: st.SearchStrategy[ResponseStatus] = st.sampled_from(["completed", "failed", "incomplete", "cancelled"])
 ITEM_IDS = st.sampled_from(["i0", "i1", "i2", "i3", "r0_out", "r1_out"])
 INPUTS = st.lists(ITEM_IDS.map(user_message), max_size=3)
 ORDERS: st.SearchStrategy[Order] = st.sampled_from(["asc", "desc"])
-CURSORS = st.builds(
-    PageCursor, st.integers(1, 4), ORDERS, after=st.none() | ITEM_IDS, before=st.none() | ITEM_IDS
-)
+CURSORS = st.builds(PageCursor, st.integers(1, 4), ORDERS, after=st.none() | ITEM_IDS, before=st.none() | ITEM_IDS)
 
 Operation = Callable[[Store], Awaitable[object]]
 
@@ -94,9 +83,7 @@ class StoresAgree(RuleBasedStateMachine):
     )
     def begin(self, id, parent, input, tenant, talk, key) -> None:
         response = new_response(id, parent)
-        self.run_on_both(
-            lambda store: store.begin(response, input, tenant=tenant, conversation=talk, key=key)
-        )
+        self.run_on_both(lambda store: store.begin(response, input, tenant=tenant, conversation=talk, key=key))
 
     @rule(id=IDS, tenant=TENANTS, status=STATUSES, at=st.none() | TIMES)
     def end(self, id, tenant, status, at) -> None:
@@ -124,11 +111,7 @@ class StoresAgree(RuleBasedStateMachine):
         async def operation(store: Store) -> object:
             found = await store.find(id, tenant=tenant)
             epoch, after = (found.epoch, found.last_sequence) if found else (0, -1)
-            final = (
-                found
-                and status
-                and ended_response(found.response, assistant_message(f"{id}_out"), at=at)
-            )
+            final = found and status and ended_response(found.response, assistant_message(f"{id}_out"), at=at)
             return await store.append(
                 id,
                 epoch + wrong[0],
@@ -159,11 +142,7 @@ class StoresAgree(RuleBasedStateMachine):
     def add_items(self, id, tenant, items) -> None:
         self.run_on_both(lambda store: store.add_items(id, items, tenant=tenant))
 
-    @rule(
-        id=CONVERSATION_IDS,
-        tenant=TENANTS,
-        metadata=st.dictionaries(st.sampled_from("ab"), st.text("xy")),
-    )
+    @rule(id=CONVERSATION_IDS, tenant=TENANTS, metadata=st.dictionaries(st.sampled_from("ab"), st.text("xy")))
     def save_conversation(self, id, tenant, metadata) -> None:
         talk = StoredConversation(id=id, created_at=NOW, metadata=metadata)
         self.run_on_both(lambda store: store.save_conversation(talk, tenant=tenant))
@@ -205,8 +184,5 @@ class StoresAgree(RuleBasedStateMachine):
 
 TestStoresAgree = StoresAgree.TestCase
 TestStoresAgree.settings = settings(
-    max_examples=25,
-    stateful_step_count=40,
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow],
+    max_examples=25, stateful_step_count=40, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )

@@ -37,11 +37,7 @@ def make_certificate(folder: Path, name: str) -> Path:
     path = folder / f"{name}.pem"
     path.write_bytes(
         made.public_bytes(serialization.Encoding.PEM)
-        + key.private_bytes(
-            serialization.Encoding.PEM,
-            serialization.PrivateFormat.PKCS8,
-            serialization.NoEncryption(),
-        )
+        + key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
     )
     return path
 

@@ -81,9 +81,7 @@ async def test_a_key_is_sent_in_its_header(
 @pytest.mark.parametrize("key", ["secr\net", "sëcret", "se\0cret"])
 async def test_a_key_with_illegal_characters_is_rejected_and_not_repeated(key: str) -> None:
     error = await failure(make_signer(Key(), key))
-    assert (
-        str(error) == "The API key contains a character that no header may contain. Copy it again."
-    )
+    assert str(error) == "The API key contains a character that no header may contain. Copy it again."
 
 
 @pytest.mark.parametrize("credential", [Key(), AWS, GoogleToken(), EntraToken()])
@@ -111,9 +109,7 @@ def keys(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
 @pytest.fixture
 def provider() -> Iterator[ScriptedUpstream]:
     body = {"output": {"message": {"role": "assistant", "content": []}}, "stopReason": "end_turn"}
-    with scripted_upstream(
-        json_answer(body | {"usage": {}, "metrics": {}, "modelSummaries": []})
-    ) as scripted:
+    with scripted_upstream(json_answer(body | {"usage": {}, "metrics": {}, "modelSummaries": []})) as scripted:
         yield scripted
 
 
@@ -125,9 +121,7 @@ def botocore_headers(service: str, provider: ScriptedUpstream, keys: dict[str, s
 SIGNED = ("authorization", "x-amz-date", "x-amz-security-token")
 
 
-async def test_a_signature_equals_botocores(
-    provider: ScriptedUpstream, keys: dict[str, str], fixed_time: str
-) -> None:
+async def test_a_signature_equals_botocores(provider: ScriptedUpstream, keys: dict[str, str], fixed_time: str) -> None:
     client = botocore_headers("bedrock-runtime", provider, keys)
     client.converse(modelId=MODEL, messages=[{"role": "user", "content": [{"text": "Hé"}]}])
     client.close()
@@ -135,17 +129,12 @@ async def test_a_signature_equals_botocores(
     assert "%3A" in received.path
     others = {"user-agent": "antiphon", "x-team": "a"}
     request = HttpRequest(
-        url=provider.url + received.path,
-        headers={"Content-Type": JSON["content-type"]} | others,
-        body=received.body,
+        url=provider.url + received.path, headers={"Content-Type": JSON["content-type"]} | others, body=received.body
     )
     headers = await make_signer(AWS, None).headers(request)
     assert headers == {name: received.headers[name] for name in SIGNED}
     assert headers["x-amz-date"] == fixed_time
-    assert (
-        "SignedHeaders=content-type;host;x-amz-date;x-amz-security-token"
-        in headers["authorization"]
-    )
+    assert "SignedHeaders=content-type;host;x-amz-date;x-amz-security-token" in headers["authorization"]
 
 
 async def test_a_request_without_a_body_is_signed_with_its_query(
@@ -184,9 +173,7 @@ async def test_the_client_sends_what_was_signed(
 
 
 async def test_a_profile_has_its_own_keys(tmp_path: Path, keys: dict[str, str]) -> None:
-    (tmp_path / "aws-credentials").write_text(
-        "[work]\naws_access_key_id = AKIDWORK\naws_secret_access_key = x\n"
-    )
+    (tmp_path / "aws-credentials").write_text("[work]\naws_access_key_id = AKIDWORK\naws_secret_access_key = x\n")
     headers = await make_signer(AwsSignature("bedrock", "eu-west-1", "work"), None).headers(ANY)
     assert "Credential=AKIDWORK/" in headers["authorization"]
     assert "/eu-west-1/bedrock/aws4_request" in headers["authorization"]
@@ -208,9 +195,7 @@ async def test_expiring_credentials_are_renewed(monkeypatch: pytest.MonkeyPatch)
         )
 
     with scripted_upstream(
-        temporary_credentials("AKID1", 5),
-        temporary_credentials("AKID2", 600),
-        temporary_credentials("AKID3", 600),
+        temporary_credentials("AKID1", 5), temporary_credentials("AKID2", 600), temporary_credentials("AKID3", 600)
     ) as lender:
         monkeypatch.setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", lender.url)
         signs = make_signer(AWS, None)
@@ -220,9 +205,7 @@ async def test_expiring_credentials_are_renewed(monkeypatch: pytest.MonkeyPatch)
     assert len(lender.requests) == 2
 
 
-async def test_concurrent_requests_search_for_credentials_once(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_concurrent_requests_search_for_credentials_once(monkeypatch: pytest.MonkeyPatch) -> None:
     temporary_credentials = {
         "AccessKeyId": "AKID",
         "SecretAccessKey": "x",
@@ -252,9 +235,7 @@ async def test_missing_aws_credentials_are_an_error_that_says_what_to_set(
     assert "authorization" in await signs.headers(ANY)
 
 
-async def test_a_partial_credential_is_an_error_without_the_secret(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_partial_credential_is_an_error_without_the_secret(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIDEXAMPLE")
     error = await failure(make_signer(AWS, None))
     assert str(error) == (
@@ -263,10 +244,7 @@ async def test_a_partial_credential_is_an_error_without_the_secret(
     )
 
 
-SSO = (
-    "sso_start_url = http://127.0.0.1:1\nsso_region = eu-west-1\n"
-    "sso_account_id = 1\nsso_role_name = x"
-)
+SSO = "sso_start_url = http://127.0.0.1:1\nsso_region = eu-west-1\nsso_account_id = 1\nsso_role_name = x"
 ROLE = "role_arn = arn:aws:iam::1:role/x\nsource_profile = nowhere"
 
 
@@ -276,30 +254,19 @@ ROLE = "role_arn = arn:aws:iam::1:role/x\nsource_profile = nowhere"
         (SSO, "SSOTokenLoadError", "Log in again."),
         (ROLE, "InvalidConfigError", "Check the profile 'work'."),
         ("aws_access_key_id = AK", "PartialCredentialsError", "Check the profile 'work'."),
-        (
-            "credential_process = /bin/false",
-            "CredentialRetrievalError",
-            "Check the profile 'work'.",
-        ),
+        ("credential_process = /bin/false", "CredentialRetrievalError", "Check the profile 'work'."),
         ("credential_process = /no/where", "FileNotFoundError", "Check the profile 'work'."),
         ("credential_process = /bin/echo no", "JSONDecodeError", "Check the profile 'work'."),
     ],
 )
 @pytest.mark.parametrize("named", [True, False])
 async def test_an_unusable_profile_is_named_and_the_cause_is_kept(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    profile: str,
-    kind: str,
-    advice: str,
-    named: bool,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, profile: str, kind: str, advice: str, named: bool
 ) -> None:
     (tmp_path / "aws-config").write_text(f"[profile work]\n{profile}\n")
     if not named:
         monkeypatch.setenv("AWS_PROFILE", "work")
-    error = await failure(
-        make_signer(AwsSignature("bedrock", "eu-west-1", "work" if named else None), None)
-    )
+    error = await failure(make_signer(AwsSignature("bedrock", "eu-west-1", "work" if named else None), None))
     assert str(error) == f"The AWS credentials could not be loaded ({kind}). {advice}"
     assert type(error.__cause__).__name__ == kind
 
@@ -314,9 +281,7 @@ async def test_a_profile_from_the_environment_is_named(monkeypatch: pytest.Monke
 def private_key() -> str:
     key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
     return key.private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.PKCS8,
-        serialization.NoEncryption(),
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     ).decode()
 
 
@@ -388,8 +353,7 @@ async def test_a_rejected_google_token_is_an_error_without_secrets(
         error = await failure(signs)
         assert await signs.headers(ANY) == {"authorization": "Bearer later"}
     assert str(error) == (
-        "The Google credentials cannot be used (RefreshError). "
-        "Check the file in GOOGLE_APPLICATION_CREDENTIALS."
+        "The Google credentials cannot be used (RefreshError). Check the file in GOOGLE_APPLICATION_CREDENTIALS."
     )
     assert not error.retryable
 
@@ -399,9 +363,7 @@ def entra_token(name: str, seconds: int):
     return json_answer({"access_token": name, "expires_on": str(ends), "token_type": "Bearer"})
 
 
-async def test_a_valid_entra_token_is_requested_once(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_valid_entra_token_is_requested_once(monkeypatch: pytest.MonkeyPatch) -> None:
     with scripted_upstream(entra_token("first", 3600)) as entra:
         monkeypatch.setenv("IDENTITY_ENDPOINT", entra.url)
         monkeypatch.setenv("IDENTITY_HEADER", "secret")
@@ -412,24 +374,16 @@ async def test_a_valid_entra_token_is_requested_once(
     assert entra.requests[0].path.endswith("resource=https://cognitiveservices.azure.com")
 
 
-async def test_an_entra_token_is_renewed_before_it_expires(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_an_entra_token_is_renewed_before_it_expires(monkeypatch: pytest.MonkeyPatch) -> None:
     with scripted_upstream(entra_token("first", 200), entra_token("second", 3600)) as entra:
         monkeypatch.setenv("IDENTITY_ENDPOINT", entra.url)
         monkeypatch.setenv("IDENTITY_HEADER", "secret")
         signs = make_signer(EntraToken(), None)
         told = [await signs.headers(ANY) for _ in range(3)]
-    assert [headers["authorization"] for headers in told] == [
-        "Bearer first",
-        "Bearer second",
-        "Bearer second",
-    ]
+    assert [headers["authorization"] for headers in told] == ["Bearer first", "Bearer second", "Bearer second"]
 
 
-async def test_missing_entra_credentials_are_an_error_that_says_what_to_do(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_missing_entra_credentials_are_an_error_that_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     with scripted_upstream(json_answer({"error": "secret"}, 400)) as entra:
         monkeypatch.setenv("IDENTITY_ENDPOINT", entra.url)
         monkeypatch.setenv("IDENTITY_HEADER", "secret")

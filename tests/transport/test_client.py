@@ -75,9 +75,7 @@ async def test_a_request_is_sent_exactly_as_given(client: HttpClient) -> None:
     ]
 
 
-async def test_only_a_post_without_a_body_has_a_content_length(
-    client: HttpClient,
-) -> None:
+async def test_only_a_post_without_a_body_has_a_content_length(client: HttpClient) -> None:
     async with scripted_server(respond_with(ok_response())) as server:
         await fetch(client, server.url, method="GET")
         await fetch(client, server.url)
@@ -101,50 +99,30 @@ async def test_only_a_post_without_a_body_has_a_content_length(
         {"": "b"},
     ],
 )
-async def test_a_header_with_a_line_break_is_rejected(
-    client: HttpClient, headers: dict[str, str]
-) -> None:
+async def test_a_header_with_a_line_break_is_rejected(client: HttpClient, headers: dict[str, str]) -> None:
     error = await fetch_error(client, "http://127.0.0.1:9", headers=headers)
     (name,) = headers
     assert str(error) == (
-        f"p: cannot be called: the header {name.lower()!r} contains a line break or another "
-        "illegal character."
+        f"p: cannot be called: the header {name.lower()!r} contains a line break or another illegal character."
     )
     assert not error.retryable
 
 
-@pytest.mark.parametrize(
-    "path", ["/a\r\nx: y", "/a b", "/a\tb", "/a\nb", "/ü", "/a\x00", "/?q=a\r\n"]
-)
+@pytest.mark.parametrize("path", ["/a\r\nx: y", "/a b", "/a\tb", "/a\nb", "/ü", "/a\x00", "/?q=a\r\n"])
 async def test_an_url_with_illegal_characters_is_rejected(client: HttpClient, path: str) -> None:
     error = await fetch_error(client, f"http://127.0.0.1:9{path}")
-    assert (
-        str(error) == "p: cannot be reached: its address contains a character that is not allowed."
-    )
+    assert str(error) == "p: cannot be reached: its address contains a character that is not allowed."
     assert not error.retryable
 
 
 @pytest.mark.parametrize(
     "url",
-    [
-        "ftp://h/x",
-        "h/x",
-        "http://",
-        "http://h:99999/",
-        "http://h:0/",
-        "http://h:x/",
-        "http://[::1:80/",
-        "file:///x",
-    ],
+    ["ftp://h/x", "h/x", "http://", "http://h:99999/", "http://h:0/", "http://h:x/", "http://[::1:80/", "file:///x"],
 )
 async def test_an_url_that_is_not_http_is_rejected(client: HttpClient, url: str) -> None:
     error = await fetch_error(client, url)
     assert str(error) == "p: cannot be reached: its address is not an http(s) URL."
-    assert (error.status, error.payload.code, error.retryable) == (
-        502,
-        "upstream_unreachable",
-        False,
-    )
+    assert (error.status, error.payload.code, error.retryable) == (502, "upstream_unreachable", False)
 
 
 async def test_non_ascii_letters_in_a_header_are_sent(client: HttpClient) -> None:
@@ -155,9 +133,7 @@ async def test_non_ascii_letters_in_a_header_are_sent(client: HttpClient) -> Non
 
 async def test_a_connection_is_reused(client: HttpClient) -> None:
     async with scripted_server(
-        respond_with(
-            ok_response(b"a"), chunked_response(b"b"), b"HTTP/1.1 204 N\r\n\r\n", ok_response(b"c")
-        )
+        respond_with(ok_response(b"a"), chunked_response(b"b"), b"HTTP/1.1 204 N\r\n\r\n", ok_response(b"c"))
     ) as server:
         bodies = [(await fetch(client, server.url)).body for _ in range(4)]
     assert bodies == [b"a", b"b", b"", b"c"]
@@ -173,15 +149,9 @@ async def test_the_shared_scripted_upstream_keeps_connections(client: HttpClient
 
 
 @pytest.mark.parametrize(
-    "said",
-    [
-        ok_response(b"a", "connection: close"),
-        b"HTTP/1.0 200 OK\r\ncontent-length: 1\r\n\r\na",
-    ],
+    "said", [ok_response(b"a", "connection: close"), b"HTTP/1.0 200 OK\r\ncontent-length: 1\r\n\r\na"]
 )
-async def test_a_connection_is_closed_if_the_server_says_so(
-    client: HttpClient, said: bytes
-) -> None:
+async def test_a_connection_is_closed_if_the_server_says_so(client: HttpClient, said: bytes) -> None:
     async with scripted_server(respond_with(said)) as server:
         for _ in range(2):
             assert (await fetch(client, server.url)).body == b"a"
@@ -209,20 +179,12 @@ async def test_idle_connections_are_limited_and_the_oldest_is_closed_first(
             response.release()
         await server.wait_closed(0)
         await server.wait_closed(1)
-        assert [peer.closed.is_set() for peer in server.connections] == [
-            True,
-            True,
-            False,
-            False,
-            False,
-        ]
+        assert [peer.closed.is_set() for peer in server.connections] == [True, True, False, False, False]
         await fetch(client, server.url)
     assert [len(peer.requests) for peer in server.connections] == [1, 1, 1, 1, 2]
 
 
-async def test_an_idle_connection_is_closed_after_a_while(
-    client: HttpClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_idle_connection_is_closed_after_a_while(client: HttpClient, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection_module, "KEEP_ALIVE_SECONDS", 0.1)
     async with scripted_server(respond_with(ok_response(b"a"))) as server:
         await fetch(client, server.url)
@@ -231,9 +193,7 @@ async def test_an_idle_connection_is_closed_after_a_while(
     assert len(server.connections) == 2
 
 
-async def test_closing_the_client_closes_idle_connections_and_keeps_no_more(
-    client: HttpClient,
-) -> None:
+async def test_closing_the_client_closes_idle_connections_and_keeps_no_more(client: HttpClient) -> None:
     async with scripted_server(respond_with(ok_response(b"a"))) as server:
         busy = await client.open(HttpRequest(url=server.url))
         await fetch(client, server.url)
@@ -279,9 +239,7 @@ async def test_an_idle_connection_that_was_closed_is_not_used(client: HttpClient
     assert [len(peer.requests) for peer in server.connections] == [1, 1, 1]
 
 
-async def test_a_request_on_a_stale_connection_is_sent_again_once(
-    client: HttpClient,
-) -> None:
+async def test_a_request_on_a_stale_connection_is_sent_again_once(client: HttpClient) -> None:
     async with scripted_server(closing_script("at the next request", 3)) as server:
         responses = [await client.open(HttpRequest(url=server.url)) for _ in range(3)]
         for response in responses:
@@ -327,9 +285,7 @@ async def test_a_new_connection_that_closes_is_not_retried(client: HttpClient) -
     assert len(server.connections) == 1
 
 
-async def test_a_connection_closed_right_after_it_opened_is_retryable(
-    client: HttpClient,
-) -> None:
+async def test_a_connection_closed_right_after_it_opened_is_retryable(client: HttpClient) -> None:
     async def script(peer: ScriptedConnection) -> None:
         del peer
 
@@ -346,11 +302,7 @@ async def test_a_refused_connection_is_retryable(client: HttpClient) -> None:
     error = await fetch_error(client, server.url)
     where = f"127.0.0.1:{server.port}"
     assert str(error) == f"p: cannot be reached at {where}: connection refused."
-    assert (error.status, error.payload.code, error.retryable) == (
-        502,
-        "upstream_unreachable",
-        True,
-    )
+    assert (error.status, error.payload.code, error.retryable) == (502, "upstream_unreachable", True)
 
 
 async def test_an_unknown_host_is_retryable(client: HttpClient) -> None:
@@ -369,9 +321,7 @@ async def test_a_slow_connection_attempt_is_a_timeout(client: HttpClient) -> Non
         await peer.wait_closed(30)  # it accepts, and never shakes hands
 
     async with scripted_server(script) as server:
-        error = await fetch_error(
-            client, f"https://127.0.0.1:{server.port}", timeouts=Timeouts(connect=0.5)
-        )
+        error = await fetch_error(client, f"https://127.0.0.1:{server.port}", timeouts=Timeouts(connect=0.5))
         await server.wait_closed()
     where = f"127.0.0.1:{server.port}"
     assert str(error) == f"p: could not be reached at {where} within 0.5 seconds."
@@ -426,8 +376,7 @@ async def test_a_head_that_arrives_with_the_cancellation_is_closed(client: HttpC
 
 
 @pytest.mark.parametrize(
-    ("method", "again"),
-    [("GET", True), ("PUT", True), ("DELETE", True), ("POST", False), ("PATCH", False)],
+    ("method", "again"), [("GET", True), ("PUT", True), ("DELETE", True), ("POST", False), ("PATCH", False)]
 )
 @pytest.mark.parametrize("timeouts", [Timeouts(first_byte=0.1), Timeouts(total=0.1)])
 async def test_a_timeout_is_retryable_for_idempotent_methods_only(
@@ -453,11 +402,7 @@ async def test_an_untrusted_certificate_is_rejected(client: HttpClient, tmp_path
         r"\(SSL_CERT_FILE names the authorities to trust\)\.",
         str(error),
     )
-    assert (error.status, error.payload.code, error.retryable) == (
-        502,
-        "upstream_unreachable",
-        False,
-    )
+    assert (error.status, error.payload.code, error.retryable) == (502, "upstream_unreachable", False)
     assert server.requests == []
 
 
@@ -467,8 +412,7 @@ async def test_an_authority_in_ssl_cert_file_is_trusted(
     path_to_certificate = make_certificate(tmp_path, "127.0.0.1")
     monkeypatch.setenv("SSL_CERT_FILE", str(path_to_certificate))
     async with scripted_server(
-        respond_with(ok_response(b"a"), chunked_response(b"b")),
-        tls=server_context(path_to_certificate),
+        respond_with(ok_response(b"a"), chunked_response(b"b")), tls=server_context(path_to_certificate)
     ) as server:
         assert (await fetch(client, server.url)).body == b"a"
         assert (await fetch(client, server.url)).body == b"b"
@@ -480,9 +424,7 @@ async def test_a_certificate_of_another_host_is_rejected(
 ) -> None:
     path_to_certificate = make_certificate(tmp_path, "elsewhere.example")
     monkeypatch.setenv("SSL_CERT_FILE", str(path_to_certificate))
-    async with scripted_server(
-        respond_with(ok_response(b"a")), tls=server_context(path_to_certificate)
-    ) as server:
+    async with scripted_server(respond_with(ok_response(b"a")), tls=server_context(path_to_certificate)) as server:
         error = await fetch_error(client, server.url)
     assert "certificate is not valid for '127.0.0.1'" in str(error)
     assert not error.retryable
@@ -507,9 +449,7 @@ async def test_a_server_without_tls_is_an_error(client: HttpClient) -> None:
     assert error.status == 502
 
 
-async def test_a_server_that_closes_during_the_tls_handshake_is_an_error(
-    client: HttpClient,
-) -> None:
+async def test_a_server_that_closes_during_the_tls_handshake_is_an_error(client: HttpClient) -> None:
     async def script(peer: ScriptedConnection) -> None:
         await peer.reader.read(1)
         peer.writer.transport.abort()

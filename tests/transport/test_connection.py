@@ -39,18 +39,14 @@ def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, Any]]:
 
 
 @asynccontextmanager
-async def run_client(
-    script: Script, timeouts: Timeouts | None = None
-) -> AsyncIterator[tuple[ScriptedServer, Any]]:
+async def run_client(script: Script, timeouts: Timeouts | None = None) -> AsyncIterator[tuple[ScriptedServer, Any]]:
     """Run a server; yield it and a function that sends it a request."""
     client = HttpClient(timeouts)
     try:
         async with scripted_server(script) as server:
 
             async def ask(body: bytes = b"?") -> BufferedResponse:
-                return await client.fetch(
-                    HttpRequest(url=f"{server.url}/x", body=body, peer_name="p")
-                )
+                return await client.fetch(HttpRequest(url=f"{server.url}/x", body=body, peer_name="p"))
 
             yield server, ask
     finally:
@@ -69,9 +65,7 @@ async def fetch_error(script: Script, timeouts: Timeouts | None = None) -> Upstr
 WHOLE = {
     "length": ok_response(b"hello world", "x-a: 1"),
     "chunks": chunked_response(b"hello", b" ", b"world", lines=["x-a: 1"]),
-    "trailers": chunked_response(
-        b"hello world", lines=["x-a: 1"], end=b"0\r\nx-a: 2\r\nx-b: 3\r\n\r\n"
-    ),
+    "trailers": chunked_response(b"hello world", lines=["x-a: 1"], end=b"0\r\nx-a: 2\r\nx-b: 3\r\n\r\n"),
     "extension": b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\nx-a: 1\r\n\r\n"
     b"b;name=value\r\nhello world\r\n0\r\n\r\n",
     "close": b"HTTP/1.1 200 OK\r\nx-a: 1\r\n\r\nhello world",
@@ -95,22 +89,14 @@ async def test_every_framing_and_chunking_gives_the_same_response(kind: str, siz
 
 
 @pytest.mark.parametrize(
-    "data",
-    [
-        ok_response(),
-        b"HTTP/1.1 204 No Content\r\n\r\n",
-        chunked_response(),
-        b"HTTP/1.1 200 OK\r\n\r\n",
-    ],
+    "data", [ok_response(), b"HTTP/1.1 204 No Content\r\n\r\n", chunked_response(), b"HTTP/1.1 200 OK\r\n\r\n"]
 )
 async def test_a_response_may_have_no_body(data: bytes) -> None:
     async with run_client(respond_with(data, close=True)) as (_, ask):
         assert (await ask()).body == b""
 
 
-async def receive(
-    connection: HttpConnection, pieces: Iterable[bytes]
-) -> tuple[HttpResponse, bytes]:
+async def receive(connection: HttpConnection, pieces: Iterable[bytes]) -> tuple[HttpResponse, bytes]:
     """Send a request, feed some reads, and return the response and its body."""
     response = connection.send(b"", Timeouts(), "p")
     for piece in pieces:
@@ -140,9 +126,7 @@ def parse_reads(pieces: list[bytes]) -> tuple[int, dict[str, str], bytes, bool]:
     chunks=st.lists(st.integers(1, 300)),
     packed=st.booleans(),
 )
-def test_any_chunking_gives_the_same_response(
-    body: bytes, cuts: list[int], chunks: list[int], packed: bool
-) -> None:
+def test_any_chunking_gives_the_same_response(body: bytes, cuts: list[int], chunks: list[int], packed: bool) -> None:
     sent = gzip.compress(body) if packed else body
     bounds = sorted({0, len(sent), *(cut for cut in chunks if cut < len(sent))})
     parts = [sent[a:b] for a, b in pairwise(bounds)]
@@ -155,9 +139,9 @@ def test_any_chunking_gives_the_same_response(
 
 # Bodies that look like chunks, ends of chunks, and ends of bodies.
 LOOKALIKES = [b"\r\n", b"5\r\nhello\r\n", b"0\r\n\r\n", b"2\r\n\r\n\r\n", b"hello\r\n", b"5\r\n"]
-BODIES = st.binary(min_size=1, max_size=20) | st.lists(
-    st.sampled_from(LOOKALIKES), min_size=1, max_size=3
-).map(b"".join)
+BODIES = st.binary(min_size=1, max_size=20) | st.lists(st.sampled_from(LOOKALIKES), min_size=1, max_size=3).map(
+    b"".join
+)
 SIZES = st.sampled_from([b"%x\r\n"] * 4 + [b"%X\r\n", b"0%x;a=b\r\n"])
 ENDS = st.sampled_from([[b"0\r\n", b"\r\n"], [b"0\r\n", b"x: y\r\n", b"\r\n"]])
 JOINED = st.lists(st.booleans(), min_size=1)
@@ -178,11 +162,7 @@ def test_chunks_in_any_reads_give_the_same_body(
     head = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
     cut = [piece for size, body in chunks for piece in (size % len(body), body, b"\r\n")]
     status, _, body_read, idle_connections = parse_reads(reads([head, *cut, *end], joined))
-    assert (status, body_read, idle_connections) == (
-        200,
-        b"".join(body for _, body in chunks),
-        True,
-    )
+    assert (status, body_read, idle_connections) == (200, b"".join(body for _, body in chunks), True)
 
 
 @given(st.lists(BODIES), JOINED)
@@ -201,9 +181,7 @@ def test_an_unchunked_body_may_look_like_chunks(bodies: list[bytes], joined: lis
     assert asyncio.run(run()) == b"".join(bodies)
 
 
-async def test_a_read_of_exactly_one_chunk_bypasses_the_parser(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_read_of_exactly_one_chunk_bypasses_the_parser(monkeypatch: pytest.MonkeyPatch) -> None:
     fed: list[bytes] = []
 
     class Parser(httptools.HttpResponseParser):
@@ -215,12 +193,7 @@ async def test_a_read_of_exactly_one_chunk_bypasses_the_parser(
     connection = HttpConnection(lambda connection: None)
     connection.connection_made(NullTransport())
     response = connection.send(b"", Timeouts(), "p")
-    pieces = [
-        chunked_response(b"first", end=b""),
-        b"6\r\nsecond\r\n",
-        b"5\r\nthird\r\n",
-        b"0\r\n\r\n",
-    ]
+    pieces = [chunked_response(b"first", end=b""), b"6\r\nsecond\r\n", b"5\r\nthird\r\n", b"0\r\n\r\n"]
     for piece in pieces:
         connection.data_received(piece)
     assert await response.read() == b"firstsecondthird"
@@ -253,10 +226,7 @@ async def test_sending_on_a_closed_connection_is_an_error() -> None:
 HOSTILE = {
     "garbage": (b"\x16\x03\x01\x00\xffgarbage\r\n\r\n", "sent an invalid HTTP response"),
     "another protocol": (b"SSH-2.0-OpenSSH_9.6\r\n", "sent an invalid HTTP response"),
-    "negative length": (
-        b"HTTP/1.1 200 OK\r\ncontent-length: -1\r\n\r\n",
-        "sent an invalid HTTP response",
-    ),
+    "negative length": (b"HTTP/1.1 200 OK\r\ncontent-length: -1\r\n\r\n", "sent an invalid HTTP response"),
     "two lengths": (
         b"HTTP/1.1 200 OK\r\ncontent-length: 1\r\ncontent-length: 2\r\n\r\nab",
         "sent an invalid HTTP response",
@@ -277,26 +247,14 @@ HOSTILE = {
         b"HTTP/1.1 101 Switching\r\nupgrade: websocket\r\nconnection: upgrade\r\n\r\n\x81\x00",
         "sent an invalid HTTP response (its status is 101)",
     ),
-    "bare upgrade": (
-        b"HTTP/1.1 101 Switching\r\n\r\n",
-        "sent an invalid HTTP response (its status is 101)",
-    ),
+    "bare upgrade": (b"HTTP/1.1 101 Switching\r\n\r\n", "sent an invalid HTTP response (its status is 101)"),
     "no status": (
         b"HTTP/1.1 000 Nothing\r\ncontent-length: 0\r\n\r\n",
         "sent an invalid HTTP response (its status is 0)",
     ),
-    "folded header": (
-        b"HTTP/1.1 200 OK\r\nx: a\r\n b\r\ncontent-length: 0\r\n\r\n",
-        "sent an invalid HTTP response",
-    ),
-    "control bytes": (
-        b"HTTP/1.1 200 OK\r\nx: \x00\x01\r\ncontent-length: 0\r\n\r\n",
-        "sent an invalid HTTP response",
-    ),
-    "many headers": (
-        b"HTTP/1.1 200 OK\r\n" + b"x: y\r\n" * 5000 + b"\r\n",
-        "sent too many headers",
-    ),
+    "folded header": (b"HTTP/1.1 200 OK\r\nx: a\r\n b\r\ncontent-length: 0\r\n\r\n", "sent an invalid HTTP response"),
+    "control bytes": (b"HTTP/1.1 200 OK\r\nx: \x00\x01\r\ncontent-length: 0\r\n\r\n", "sent an invalid HTTP response"),
+    "many headers": (b"HTTP/1.1 200 OK\r\n" + b"x: y\r\n" * 5000 + b"\r\n", "sent too many headers"),
     "coded": (
         b"HTTP/1.1 200 OK\r\ntransfer-encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
         "sent a body encoded as 'gzip, chunked', which was not requested",
@@ -431,15 +389,9 @@ async def test_a_response_that_never_ends_is_a_timeout() -> None:
 
 @pytest.mark.parametrize(
     ("data", "seconds", "begun"),
-    [
-        (b"", "0.1", False),
-        (b"HTTP/1.1 200 OK\r\n", "0.1", False),
-        (chunked_response(b"hi", end=b""), "0.2", True),
-    ],
+    [(b"", "0.1", False), (b"HTTP/1.1 200 OK\r\n", "0.1", False), (chunked_response(b"hi", end=b""), "0.2", True)],
 )
-async def test_silence_is_a_timeout_and_retryable_only_after_the_head(
-    data: bytes, seconds: str, begun: bool
-) -> None:
+async def test_silence_is_a_timeout_and_retryable_only_after_the_head(data: bytes, seconds: str, begun: bool) -> None:
     error = await fetch_error(send_then_wait(data), Timeouts(first_byte=0.1, idle=0.2))
     assert str(error) == f"p: sent nothing for {seconds} seconds."
     assert (error.status, error.payload.code, error.retryable) == (504, "timeout", begun)

@@ -78,12 +78,7 @@ WHICH: list[tuple[dict[str, str], str, str, Proxy | None]] = [
     ({"ALL_PROXY": "http://proxy:1"}, "http", "api.example", Proxy("proxy", 1)),
     ({"ALL_PROXY": "http://all:1", "HTTP_PROXY": "http://p:2"}, "http", "h", Proxy("p", 2)),
     ({"HTTP_PROXY": "http://[::5]:1"}, "http", "h", Proxy("::5", 1)),
-    (
-        {"HTTP_PROXY": "http://me:s%40cret@p:1"},
-        "http",
-        "h",
-        Proxy("p", 1, "Basic bWU6c0BjcmV0"),
-    ),
+    ({"HTTP_PROXY": "http://me:s%40cret@p:1"}, "http", "h", Proxy("p", 1, "Basic bWU6c0BjcmV0")),
     ({"HTTP_PROXY": "http://me@p:1"}, "http", "h", Proxy("p", 1, "Basic bWU6")),
     ({"HTTP_PROXY": "http://p:1"}, "http", "localhost", None),
     ({"HTTP_PROXY": "http://p:1"}, "http", "127.0.0.1", None),
@@ -96,35 +91,20 @@ WHICH: list[tuple[dict[str, str], str, str, Proxy | None]] = [
 
 @pytest.mark.parametrize(("variables", "scheme", "host", "proxy"), WHICH)
 def test_the_proxy_comes_from_the_environment(
-    environment: Environment,
-    variables: dict[str, str],
-    scheme: str,
-    host: str,
-    proxy: Proxy | None,
+    environment: Environment, variables: dict[str, str], scheme: str, host: str, proxy: Proxy | None
 ) -> None:
     environment(**variables)
     assert find_proxy(scheme, host, 443, "p") == proxy
 
 
 @pytest.mark.parametrize(
-    "url",
-    [
-        "socks5://p:1",
-        "https://p:1",
-        "http://",
-        "http://p:99999",
-        "http://p:x",
-        "http://:1",
-        "http://[::1",
-    ],
+    "url", ["socks5://p:1", "https://p:1", "http://", "http://p:99999", "http://p:x", "http://:1", "http://[::1"]
 )
 def test_a_proxy_that_is_not_http_is_rejected(environment: Environment, url: str) -> None:
     environment(ALL_PROXY=url)
     with pytest.raises(UpstreamError) as caught:
         find_proxy("https", "api.example", 443, "p")
-    assert str(caught.value) == (
-        "p: cannot be reached: the proxy in the environment must be http://host:port."
-    )
+    assert str(caught.value) == ("p: cannot be reached: the proxy in the environment must be http://host:port.")
     assert not caught.value.retryable
 
 
@@ -176,15 +156,11 @@ def test_loopback_addresses_are_recognized(host: str, local: bool) -> None:
         ("fd00::1", "10.0.0.0/8", False),
     ],
 )
-def test_no_proxy_matches_hosts_domains_networks_and_ports(
-    host: str, rules: str, exempt: bool
-) -> None:
+def test_no_proxy_matches_hosts_domains_networks_and_ports(host: str, rules: str, exempt: bool) -> None:
     assert is_in_no_proxy(host, 443, rules) is exempt
 
 
-async def test_http_requests_through_a_proxy_have_an_absolute_url(
-    client: HttpClient, environment: Environment
-) -> None:
+async def test_http_requests_through_a_proxy_have_an_absolute_url(client: HttpClient, environment: Environment) -> None:
     async with scripted_server(respond_with(ok_response(b"a"))) as proxy:
         environment(HTTP_PROXY=f"http://me:secret@127.0.0.1:{proxy.port}")
         for _ in range(2):
@@ -239,18 +215,13 @@ def run_tunnel(port: int, answer: bytes = b"HTTP/1.1 200 Connection Established\
     ],
 )
 async def test_https_uses_a_tunnel(
-    client: HttpClient,
-    environment: Environment,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    answer: bytes,
+    client: HttpClient, environment: Environment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: bytes
 ) -> None:
     path_to_certificate = make_certificate(tmp_path, "upstream.test")
     monkeypatch.setenv("SSL_CERT_FILE", str(path_to_certificate))
     async with (
         scripted_server(
-            respond_with(ok_response(b"a"), chunked_response(b"b")),
-            tls=server_context(path_to_certificate),
+            respond_with(ok_response(b"a"), chunked_response(b"b")), tls=server_context(path_to_certificate)
         ) as server,
         scripted_server(run_tunnel(server.port, answer)) as proxy,
     ):
@@ -265,10 +236,7 @@ async def test_https_uses_a_tunnel(
         b"Host: upstream.test:443\r\n"
         b"Proxy-Authorization: Basic bWU6c2VjcmV0\r\n\r\n"
     ]
-    assert [request.split(b"\r\n")[0] for request in server.requests] == [
-        b"POST /v1 HTTP/1.1",
-        b"POST /v1 HTTP/1.1",
-    ]
+    assert [request.split(b"\r\n")[0] for request in server.requests] == [b"POST /v1 HTTP/1.1", b"POST /v1 HTTP/1.1"]
     assert b"proxy-authorization" not in server.requests[0]
 
 
@@ -278,9 +246,7 @@ async def test_a_certificate_is_checked_inside_the_tunnel(
     path_to_certificate = make_certificate(tmp_path, "127.0.0.1")
     monkeypatch.setenv("SSL_CERT_FILE", str(path_to_certificate))
     async with (
-        scripted_server(
-            respond_with(ok_response(b"a")), tls=server_context(path_to_certificate)
-        ) as server,
+        scripted_server(respond_with(ok_response(b"a")), tls=server_context(path_to_certificate)) as server,
         scripted_server(run_tunnel(server.port)) as proxy,
     ):
         environment(HTTPS_PROXY=f"http://127.0.0.1:{proxy.port}")
@@ -292,9 +258,7 @@ async def test_a_certificate_is_checked_inside_the_tunnel(
     assert server.requests == []
 
 
-async def test_an_ipv6_address_is_written_in_brackets(
-    client: HttpClient, environment: Environment
-) -> None:
+async def test_an_ipv6_address_is_written_in_brackets(client: HttpClient, environment: Environment) -> None:
     async with scripted_server(respond_with(b"HTTP/1.1 403 No\r\n\r\n")) as proxy:
         environment(HTTPS_PROXY=f"http://127.0.0.1:{proxy.port}")
         await fetch_error(client, "https://[fd00::1]/")
@@ -322,33 +286,21 @@ async def test_a_refused_tunnel_is_an_error(
         error = await fetch_error(client, "https://upstream.test/")
         await proxy.wait_closed()
     assert str(error) == f"p: cannot be reached: the proxy 127.0.0.1:{proxy.port} {said}."
-    assert (error.status, error.payload.code, error.retryable) == (
-        502,
-        "upstream_unreachable",
-        retryable,
-    )
+    assert (error.status, error.payload.code, error.retryable) == (502, "upstream_unreachable", retryable)
 
 
-async def test_a_407_of_the_proxy_is_an_error_for_http(
-    client: HttpClient, environment: Environment
-) -> None:
+async def test_a_407_of_the_proxy_is_an_error_for_http(client: HttpClient, environment: Environment) -> None:
     answer = b"HTTP/1.1 407 Who Are You\r\ncontent-length: 2\r\n\r\nNo"
     async with scripted_server(respond_with(answer)) as proxy:
         environment(HTTP_PROXY=f"http://127.0.0.1:{proxy.port}")
         errors = [await fetch_error(client, "http://upstream.test/") for _ in range(2)]
     for error in errors:
         assert str(error) == f"p: cannot be reached: the proxy 127.0.0.1:{proxy.port} answered 407."
-        assert (error.status, error.payload.code, error.retryable) == (
-            502,
-            "upstream_unreachable",
-            False,
-        )
+        assert (error.status, error.payload.code, error.retryable) == (502, "upstream_unreachable", False)
 
 
 async def test_a_407_of_the_server_itself_is_a_response(client: HttpClient) -> None:
-    async with scripted_server(
-        respond_with(b"HTTP/1.1 407 No\r\ncontent-length: 0\r\n\r\n")
-    ) as server:
+    async with scripted_server(respond_with(b"HTTP/1.1 407 No\r\ncontent-length: 0\r\n\r\n")) as server:
         assert (await fetch(client, server.url)).status == 407
 
 
@@ -364,9 +316,7 @@ async def test_an_unreachable_proxy_is_named(client: HttpClient, environment: En
 
 
 @pytest.mark.parametrize("shaking", [False, True])
-async def test_a_silent_proxy_is_a_timeout(
-    client: HttpClient, environment: Environment, shaking: bool
-) -> None:
+async def test_a_silent_proxy_is_a_timeout(client: HttpClient, environment: Environment, shaking: bool) -> None:
     async def script(peer: ScriptedConnection) -> None:
         await peer.read_request()
         if shaking:
@@ -381,9 +331,7 @@ async def test_a_silent_proxy_is_a_timeout(
     assert (error.status, error.payload.code) == (504, "timeout")
 
 
-async def test_cancelling_closes_the_connection_to_the_proxy(
-    client: HttpClient, environment: Environment
-) -> None:
+async def test_cancelling_closes_the_connection_to_the_proxy(client: HttpClient, environment: Environment) -> None:
     async def script(peer: ScriptedConnection) -> None:
         await peer.read_request()
         await peer.wait_closed(30)

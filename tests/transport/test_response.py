@@ -59,19 +59,14 @@ async def test_the_head_is_available_before_the_body() -> None:
         await peer.send(b"no")
 
     async with open_response(script) as (_, response):
-        assert (response.status, response.headers) == (
-            429,
-            {"retry-after": "3", "content-length": "2"},
-        )
+        assert (response.status, response.headers) == (429, {"retry-after": "3", "content-length": "2"})
         assert repr(response) == "<HttpResponse from p: 429, open>"
         assert await response.read() == b"no"
         assert repr(response) == "<HttpResponse from p: 429, over>"
 
 
 async def test_data_before_the_subscription_is_buffered() -> None:
-    async with open_response(
-        respond_in_pieces([chunked_response(b"a", end=b""), b"1\r\nb\r\n", b"0\r\n\r\n"])
-    ) as (
+    async with open_response(respond_in_pieces([chunked_response(b"a", end=b""), b"1\r\nb\r\n", b"0\r\n\r\n"])) as (
         _,
         response,
     ):
@@ -258,9 +253,7 @@ async def test_an_exception_of_the_reader_is_raised_by_wait(end: bytes, wait: fl
     assert calls == [b"a"]
 
 
-async def test_a_body_that_is_too_large_to_read_is_rejected(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_body_that_is_too_large_to_read_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_READ", 1_000_000)
     async with open_response(send_fast([0])) as (server, response):
         with pytest.raises(UpstreamError, match="p: sent a body that is too large"):
@@ -314,9 +307,7 @@ async def test_a_compressed_stream_is_decompressed_piece_by_piece() -> None:
     then = packing.compress(b"data: b\n\n") + packing.flush()
     head = chunked_response(first, lines=["content-encoding: gzip"], end=b"")
     got: list[bytes] = []
-    async with open_response(
-        respond_in_pieces([head, b"%x\r\n%b\r\n0\r\n\r\n" % (len(then), then)], pause=0.05)
-    ) as (
+    async with open_response(respond_in_pieces([head, b"%x\r\n%b\r\n0\r\n\r\n" % (len(then), then)], pause=0.05)) as (
         _,
         response,
     ):
@@ -332,9 +323,7 @@ async def test_a_compressed_stream_is_decompressed_piece_by_piece() -> None:
 )
 async def test_an_invalid_compressed_body_is_rejected(body: bytes) -> None:
     async with open_response(respond_with(compressed(body, "gzip"))) as (server, response):
-        with pytest.raises(
-            UpstreamError, match="p: sent a body that cannot be decompressed"
-        ) as caught:
+        with pytest.raises(UpstreamError, match="p: sent a body that cannot be decompressed") as caught:
             await response.read()
         await server.wait_closed()
     assert caught.value.payload.code == "upstream_invalid"

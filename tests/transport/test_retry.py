@@ -26,9 +26,7 @@ def make_error(headers: dict[str, str] | None = None, *, retryable: bool = True)
 
 
 @pytest.mark.parametrize(("tried", "least", "most"), [(0, 0.25, 0.5), (1, 0.5, 1.0), (2, 1.0, 2.0)])
-def test_each_delay_is_random_within_a_range_that_doubles(
-    tried: int, least: float, most: float
-) -> None:
+def test_each_delay_is_random_within_a_range_that_doubles(tried: int, least: float, most: float) -> None:
     error = make_error()
     assert retry_delay(error, tried, PATIENCE, now=NOW, uniform=lambda a, b: a) == least
     assert retry_delay(error, tried, PATIENCE, now=NOW, uniform=lambda a, b: b) == most
@@ -49,9 +47,7 @@ def test_retries_are_limited() -> None:
 
 def test_an_error_that_is_not_retryable_is_not_retried() -> None:
     assert retry_delay(make_error(retryable=False), 0, PATIENCE, now=NOW) is None
-    assert (
-        retry_delay(make_error({"retry-after": "1"}, retryable=False), 0, PATIENCE, now=NOW) is None
-    )
+    assert retry_delay(make_error({"retry-after": "1"}, retryable=False), 0, PATIENCE, now=NOW) is None
 
 
 @pytest.mark.parametrize(
@@ -134,9 +130,7 @@ def test_a_budget_does_not_exceed_its_capacity() -> None:
 
 @pytest.mark.anyio
 @pytest.mark.parametrize(("allowed", "attempts"), [(True, 3), (False, 1)])
-async def test_a_call_is_retried_while_policy_and_caller_allow_it(
-    allowed: bool, attempts: int
-) -> None:
+async def test_a_call_is_retried_while_policy_and_caller_allow_it(allowed: bool, attempts: int) -> None:
     calls: list[int] = []
 
     async def attempt() -> None:

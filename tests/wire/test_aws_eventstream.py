@@ -10,12 +10,7 @@ from botocore.eventstream import EventStreamBuffer, ParserError
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.wire.aws_eventstream import (
-    Decoder,
-    EventStreamError,
-    EventStreamMessage,
-    HeaderValue,
-)
+from antiphon.wire.aws_eventstream import Decoder, EventStreamError, EventStreamMessage, HeaderValue
 from tests.wire.eventstream_encoder import encode
 
 HEADERS: dict[str, HeaderValue] = {
@@ -36,9 +31,7 @@ MESSAGES = [
     EventStreamMessage(HEADERS, b"again"),
 ]
 
-values = st.one_of(
-    st.booleans(), st.integers(-(2**63), 2**63 - 1), st.binary(max_size=40), st.text(max_size=40)
-)
+values = st.one_of(st.booleans(), st.integers(-(2**63), 2**63 - 1), st.binary(max_size=40), st.text(max_size=40))
 headers = st.dictionaries(st.text(max_size=20), values, max_size=5)
 messages = st.builds(EventStreamMessage, headers, st.binary(max_size=80))
 
@@ -129,10 +122,7 @@ def test_one_damaged_byte_is_always_detected(position: int, change: int) -> None
 @pytest.mark.parametrize(
     ("stream", "words"),
     [
-        (
-            b"<html>Bad gateway</html>",
-            "The bytes are not an event stream, or were damaged in transit.",
-        ),
+        (b"<html>Bad gateway</html>", "The bytes are not an event stream, or were damaged in transit."),
         (raw(b"")[:-1] + b"\0", "A message was damaged in transit: its checksum is wrong."),
         (raw(b"", length=15), "A message is shorter than its headers."),
         (raw(b"\x01a\x0a"), "A header has the unknown type 10."),

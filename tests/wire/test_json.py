@@ -19,9 +19,7 @@ values: st.SearchStrategy[Any] = st.recursive(
 )
 fragments = st.lists(
     st.binary(max_size=2)
-    | st.sampled_from(
-        rb'[ ] { } , : " \ \" \ud83d \ude00 \u0000 "k": 1 - . e999 NaN Infinity null'.split()
-    )
+    | st.sampled_from(rb'[ ] { } , : " \ \" \ud83d \ude00 \u0000 "k": 1 - . e999 NaN Infinity null'.split())
     | st.sampled_from([b" ", b"\n", b"\xef\xbb\xbf", b"\xed\xa0\x80", '"é"'.encode()])
 ).map(b"".join)
 
@@ -148,9 +146,7 @@ def test_limits_match_the_parsed_value(value: Any) -> None:
 
 
 @given(values, st.booleans(), st.sampled_from([None, 1]))
-def test_json_of_the_standard_library_is_decoded(
-    value: Any, ascii: bool, indent: int | None
-) -> None:
+def test_json_of_the_standard_library_is_decoded(value: Any, ascii: bool, indent: int | None) -> None:
     text = stdlib.dumps(value, ensure_ascii=ascii, indent=indent)
     # Compared as text, which tells 1 from 1.0 and from true.
     assert stdlib.dumps(decode(text.encode())) == stdlib.dumps(value)
@@ -200,9 +196,7 @@ def test_half_a_surrogate_pair_is_kept() -> None:
     ],
 )
 def test_half_a_surrogate_pair_excuses_no_other_error(data: bytes) -> None:
-    with pytest.raises(
-        JSONError, match=r"^Invalid JSON: .* Send exactly one JSON value in UTF-8\.$"
-    ):
+    with pytest.raises(JSONError, match=r"^Invalid JSON: .* Send exactly one JSON value in UTF-8\.$"):
         decode_lenient(data)
 
 
@@ -228,10 +222,7 @@ def test_values_that_json_cannot_express_are_rejected() -> None:
     assert refusals == [
         "Cannot write JSON: a string holds half of a surrogate pair at index 1. "
         "Join it with its other half, or drop it.",
-        "Cannot write JSON: Encoding objects of type object is unsupported. "
-        "Give plain JSON values.",
-        "Cannot write JSON: Only dicts with str-like or number-like keys are supported. "
-        "Give plain JSON values.",
-        "Cannot write JSON: maximum recursion depth exceeded while serializing an object. "
-        "Give plain JSON values.",
+        "Cannot write JSON: Encoding objects of type object is unsupported. Give plain JSON values.",
+        "Cannot write JSON: Only dicts with str-like or number-like keys are supported. Give plain JSON values.",
+        "Cannot write JSON: maximum recursion depth exceeded while serializing an object. Give plain JSON values.",
     ]

@@ -7,22 +7,11 @@ from hypothesis import strategies as st
 from openai.types.responses import ResponseStreamEvent
 from pydantic import TypeAdapter
 
-from antiphon.protocol.content import ExtensionAnnotation, LogProb
 from antiphon.protocol.errors import ErrorPayload, RequestError
 from antiphon.protocol.events import Event, OutputTextDelta, ResponseFailed
-from antiphon.protocol.foreign.openai_types import add_slugs
-from antiphon.protocol.items import ExtensionItem
-from antiphon.protocol.parts import (
-    Annotation,
-    Call,
-    Extension,
-    Failure,
-    Reasoning,
-    Refusal,
-    Text,
-    Usage,
-    Whole,
-)
+from antiphon.protocol.foreign.lenient import add_slugs
+from antiphon.protocol.items import ExtensionAnnotation, ExtensionItem, LogProb
+from antiphon.protocol.parts import Annotation, Call, Extension, Failure, Reasoning, Refusal, Text, Usage, Whole
 from antiphon.protocol.request import INCLUDE_ENCRYPTED_REASONING
 from antiphon.protocol.response import Response
 from antiphon.protocol.response import ResponseUsage as Counted
@@ -42,12 +31,8 @@ EACH_DOOR = pytest.mark.parametrize("door", DOORS, ids=lambda door: door.name)
 SCHEMA = {"type": "object", "properties": {}}
 ERROR = ErrorPayload(message="It broke.", type="model_error", code="overloaded")
 LOGPROB = LogProb(token="Hi", logprob=-0.1, bytes=[72, 105], top_logprobs=[])
-CITATION = ExtensionAnnotation(
-    type="openai:file_citation", extra={"file_id": "f", "filename": "f.txt", "index": 0}
-)
-SEARCH_CALL = ExtensionItem(
-    type="openai:web_search_call", extra={"action": {"type": "search", "query": "q"}}
-)
+CITATION = ExtensionAnnotation(type="openai:file_citation", extra={"file_id": "f", "filename": "f.txt", "index": 0})
+SEARCH_CALL = ExtensionItem(type="openai:web_search_call", extra={"action": {"type": "search", "query": "q"}})
 
 
 def decode_events(door: Dialect, events: list[Event]) -> list[tuple[str, Any]]:
@@ -86,10 +71,7 @@ def test_reasoning_events_have_each_doors_name():
     delta, done = {**place, "delta": "Hmm"}, {**place, "text": "Hmm"}
     assert decode_events(SPECIFICATION, events[4:6]) == [
         (name, {"type": name, "sequence_number": number, **fields})
-        for name, number, fields in [
-            ("response.reasoning.delta", 4, delta),
-            ("response.reasoning.done", 5, done),
-        ]
+        for name, number, fields in [("response.reasoning.delta", 4, delta), ("response.reasoning.done", 5, done)]
     ]
     assert decode_events(OPENAI, events[4:6]) == [
         (name, {"type": name, "sequence_number": number, **fields})
@@ -101,9 +83,7 @@ def test_reasoning_events_have_each_doors_name():
 
 
 def test_reasoning_text_with_an_event_name_is_not_changed():
-    [_, *_, (_, delta)] = decode_events(
-        OPENAI, synthesize(Reasoning("response.reasoning.delta"))[:5]
-    )
+    [_, *_, (_, delta)] = decode_events(OPENAI, synthesize(Reasoning("response.reasoning.delta"))[:5])
     assert delta["delta"] == "response.reasoning.delta"
 
 
@@ -115,9 +95,7 @@ def test_summary_events_are_the_same_at_both_doors():
 def test_a_schema_is_echoed_as_null_or_as_itself():
     response = respond_to(text={"format": {"type": "json_schema", "name": "n", "schema": SCHEMA}})
     format = {"type": "json_schema", "name": "n", "description": None, "strict": False}
-    assert decode_response(SPECIFICATION, response)["text"] == {
-        "format": {**format, "schema": None}
-    }
+    assert decode_response(SPECIFICATION, response)["text"] == {"format": {**format, "schema": None}}
     assert decode_response(OPENAI, response)["text"] == {"format": {**format, "schema": SCHEMA}}
     check_response(decode_response(SPECIFICATION, response))
 
@@ -125,10 +103,7 @@ def test_a_schema_is_echoed_as_null_or_as_itself():
 @pytest.mark.parametrize(("effort", "nearest"), [("minimal", "low"), ("max", "xhigh")])
 def test_an_effort_of_openai_is_echoed_as_the_nearest(effort: str, nearest: str):
     response = respond_to(reasoning={"effort": effort})
-    assert decode_response(SPECIFICATION, response)["reasoning"] == {
-        "effort": nearest,
-        "summary": None,
-    }
+    assert decode_response(SPECIFICATION, response)["reasoning"] == {"effort": nearest, "summary": None}
     assert decode_response(OPENAI, response)["reasoning"] == {"effort": effort, "summary": None}
     check_response(decode_response(SPECIFICATION, response))
 
@@ -142,9 +117,7 @@ def test_openais_responses_always_have_a_user():
 
 def test_openais_usage_always_has_cache_write_tokens():
     response = make_response(usage=Counted.of(3, 4, cached=2))
-    spec, openai = (
-        decode_response(door, response)["usage"]["input_tokens_details"] for door in DOORS
-    )
+    spec, openai = (decode_response(door, response)["usage"]["input_tokens_details"] for door in DOORS)
     assert spec == {"cached_tokens": 2}
     assert openai == {"cached_tokens": 2, "cache_write_tokens": 0}
 
@@ -175,21 +148,12 @@ TOOLS = [
     {"type": "custom", "name": "apply", "format": {"type": "text"}},
     {"type": "mcp", "server_label": "s"},
 ]
-ITEM = {
-    "type": "web_search_call",
-    "id": "ws_1",
-    "status": "completed",
-    "action": {"type": "search", "query": "q"},
-}
+ITEM = {"type": "web_search_call", "id": "ws_1", "status": "completed", "action": {"type": "search", "query": "q"}}
 ASSISTANT_MESSAGE = {
     "type": "message",
     "role": "assistant",
     "content": [
-        {
-            "type": "output_text",
-            "text": "Hi",
-            "annotations": [{"type": "file_citation", "file_id": "f", "index": 0}],
-        }
+        {"type": "output_text", "text": "Hi", "annotations": [{"type": "file_citation", "file_id": "f", "index": 0}]}
     ],
 }
 AUDIO_MESSAGE = {
@@ -212,9 +176,7 @@ def add_slug(raw: dict[str, Any]) -> dict[str, Any]:
 @EACH_DOOR
 @pytest.mark.parametrize("tool", TOOLS, ids=lambda tool: tool["type"])
 @pytest.mark.parametrize("spelling", [dict, add_slug])
-def test_an_openai_tool_is_accepted_with_or_without_slug(
-    door: Dialect, tool: dict[str, Any], spelling: Any
-):
+def test_an_openai_tool_is_accepted_with_or_without_slug(door: Dialect, tool: dict[str, Any], spelling: Any):
     own = tool if door is OPENAI else add_slug(tool)
     assert decode_response(door, respond_to(tools=[spelling(tool)]))["tools"] == [own]
 
@@ -248,10 +210,7 @@ def test_openai_content_and_annotations_make_the_round_trip(door: Dialect):
     note, sound = output[0]["content"][0]["annotations"][0], output[1]["content"][0]
     slug = "" if door is OPENAI else "openai:"
     assert note == {"type": f"{slug}file_citation", "file_id": "f", "index": 0}
-    assert sound == {
-        "type": f"{slug}input_audio",
-        "input_audio": {"data": "d", "format": "wav"},
-    }
+    assert sound == {"type": f"{slug}input_audio", "input_audio": {"data": "d", "format": "wav"}}
 
 
 def test_openai_types_get_a_slug_and_the_input_is_not_changed():
@@ -284,9 +243,7 @@ def test_a_request_that_is_not_an_object_is_rejected(raw: object):
         decode_request(raw)
 
 
-@pytest.mark.parametrize(
-    "raw", [{"input": [5]}, {"tools": [None]}, {"input": [{"type": "message", "content": 5}]}]
-)
+@pytest.mark.parametrize("raw", [{"input": [5]}, {"tools": [None]}, {"input": [{"type": "message", "content": 5}]}])
 def test_an_invalid_shape_is_rejected(raw: object):
     with pytest.raises(InvalidValueError):
         decode_request(raw)
@@ -318,21 +275,12 @@ def test_a_failed_stream_ends_with_two_events_at_the_specifications_door():
             {
                 "type": "error",
                 "sequence_number": number,
-                "error": {
-                    "message": "It broke.",
-                    "type": "model_error",
-                    "param": None,
-                    "code": "overloaded",
-                },
+                "error": {"message": "It broke.", "type": "model_error", "param": None, "code": "overloaded"},
             },
         ),
         (
             "response.failed",
-            {
-                "type": "response.failed",
-                "sequence_number": number + 1,
-                "response": to_json(last.response),
-            },
+            {"type": "response.failed", "sequence_number": number + 1, "response": to_json(last.response)},
         ),
     ]
 
@@ -357,10 +305,7 @@ def test_resuming_within_an_event_gives_the_rest_of_it(door: Dialect):
 
 @EACH_DOOR
 def test_the_sequence_numbers_of_a_failed_stream_have_no_gap(door: Dialect):
-    numbers = [
-        frame["sequence_number"]
-        for _, frame in decode_events(door, synthesize(Text("Hi"), Failure(ERROR)))
-    ]
+    numbers = [frame["sequence_number"] for _, frame in decode_events(door, synthesize(Text("Hi"), Failure(ERROR)))]
     assert numbers == list(range(len(numbers)))
 
 
@@ -376,21 +321,10 @@ def test_encrypted_reasoning_is_sent_only_if_included(kind: type[Dialect]):
     hidden, visible = kind(), kind(frozenset({INCLUDE_ENCRYPTED_REASONING}))
     assert "sealed" not in json.dumps(decode_events(hidden, events))
     assert b"sealed" not in hidden.encode_response(final_response(events))
-    item = {
-        "type": "reasoning",
-        "id": "rs_0",
-        "summary": [],
-        "content": [{"type": "reasoning_text", "text": "Hmm"}],
-    }
+    item = {"type": "reasoning", "id": "rs_0", "summary": [], "content": [{"type": "reasoning_text", "text": "Hmm"}]}
     assert decode_response(hidden, final_response(events))["output"][0] == item
-    assert decode_response(visible, final_response(events))["output"][0] == item | {
-        "encrypted_content": "sealed"
-    }
-    encoded = [
-        frame["item"]
-        for name, frame in decode_events(visible, events)
-        if name.endswith("item.done")
-    ]
+    assert decode_response(visible, final_response(events))["output"][0] == item | {"encrypted_content": "sealed"}
+    encoded = [frame["item"] for name, frame in decode_events(visible, events) if name.endswith("item.done")]
     assert encoded[0] == item | {"encrypted_content": "sealed"}
 
 
@@ -467,9 +401,7 @@ def test_openais_sdk_reads_everything_of_its_door():
 @EACH_DOOR
 def test_an_extension_event_is_encoded_at_both_doors(door: Dialect):
     [event] = synthesize(Extension("acme:tick", {"n": 1}))[2:3]
-    assert decode_events(door, [event]) == [
-        ("acme:tick", {"type": "acme:tick", "sequence_number": 2, "n": 1})
-    ]
+    assert decode_events(door, [event]) == [("acme:tick", {"type": "acme:tick", "sequence_number": 2, "n": 1})]
 
 
 PLAIN = st.text(st.characters(exclude_categories=["C", "Z"], exclude_characters='"\\'), min_size=1)
@@ -487,7 +419,5 @@ def test_the_text_template_encodes_any_delta(door: Dialect, number: int, plain_t
 
 @pytest.mark.parametrize("door", [ChatDialect(), HashbrownDialect()])
 def test_chat_and_hashbrown_have_no_text_template(door: Dialect):
-    delta = OutputTextDelta(
-        sequence_number=0, delta="a", item_id="msg_0", output_index=0, content_index=0
-    )
+    delta = OutputTextDelta(sequence_number=0, delta="a", item_id="msg_0", output_index=0, content_index=0)
     assert door.text_fast_path(delta) is None

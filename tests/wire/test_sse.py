@@ -8,15 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.wire.sse import (
-    DONE,
-    DONE_FRAME,
-    Decoder,
-    SSEError,
-    SseEvent,
-    encode,
-    encode_comment,
-)
+from antiphon.wire.sse import DONE, DONE_FRAME, Decoder, SSEError, SseEvent, encode, encode_comment
 
 STREAM = (
     "\ufeffevent: response.created\ndata: {}\n\n"
@@ -37,9 +29,7 @@ EVENTS = [
     SseEvent("message", b"cut", "7"),
 ]
 
-pieces = st.sampled_from(
-    [b"data", b"event", b"id", b"retry", b":", b": ", b"x", b"\0", "é".encode(), b"\xef\xbb\xbf"]
-)
+pieces = st.sampled_from([b"data", b"event", b"id", b"retry", b":", b": ", b"x", b"\0", "é".encode(), b"\xef\xbb\xbf"])
 breaks = st.sampled_from([b"\n", b"\r", b"\r\n", b"\n\n", b": x\n\n", b"event: x\n"])
 streams = st.lists(pieces | breaks | st.binary(max_size=3), max_size=40).map(b"".join)
 
@@ -94,17 +84,13 @@ def test_byte_by_byte_gives_the_same_events(ending: bytes) -> None:
 
 
 @given(streams, st.data())
-def test_any_bytes_in_any_chunking_are_decoded_as_by_the_standard(
-    stream: bytes, data: st.DataObject
-) -> None:
+def test_any_bytes_in_any_chunking_are_decoded_as_by_the_standard(stream: bytes, data: st.DataObject) -> None:
     positions = data.draw(st.lists(st.integers(0, len(stream))))
     assert read(cut(stream, positions)) == reference(stream)
 
 
 @given(streams, st.integers(1, 30), st.data())
-def test_the_limit_does_not_depend_on_the_chunking(
-    stream: bytes, max_event: int, data: st.DataObject
-) -> None:
+def test_the_limit_does_not_depend_on_the_chunking(stream: bytes, max_event: int, data: st.DataObject) -> None:
     positions = data.draw(st.lists(st.integers(0, len(stream))))
     whole = read([stream], max_event)
     parts = read(cut(stream, positions), max_event)
@@ -131,10 +117,7 @@ def test_the_limit_does_not_depend_on_the_chunking(
         (b"event: \xff\ndata: \xff\n\n", [SseEvent("\ufffd", b"\xff")]),
         (b"event: e\ndata: x\n\nevent: edata: y\n\n", [SseEvent("e", b"x")]),
         (b"event: data: e\ndata: x\n\n", [SseEvent("data: e", b"x")]),
-        (
-            b"id: 1\ndata: x\n\ndata: y\n\n",
-            [SseEvent("message", b"x", "1"), SseEvent("message", b"y", "1")],
-        ),
+        (b"id: 1\ndata: x\n\ndata: y\n\n", [SseEvent("message", b"x", "1"), SseEvent("message", b"y", "1")]),
         (b"id: 1\n\ndata: x\n\n", [SseEvent("message", b"x", "1")]),
         (b"id: 1\nid\ndata: x\n\n", [SseEvent("message", b"x", "")]),
         (b"id: 1\0\ndata: x\n\n", [SseEvent("message", b"x")]),

@@ -58,9 +58,7 @@ def test_without_a_stream_id_the_lane_is_empty(stream_id: dict[str, object]) -> 
     ],
 )
 def test_implied_fields_are_ignored(implied: dict[str, object]) -> None:
-    assert decode_message(json.dumps(CREATE | implied), 1000) == decode_message(
-        json.dumps(CREATE), 1000
-    )
+    assert decode_message(json.dumps(CREATE | implied), 1000) == decode_message(json.dumps(CREATE), 1000)
 
 
 def test_both_dialects_are_decoded() -> None:
@@ -106,9 +104,7 @@ def test_an_invalid_message_is_rejected(data: str | bytes, expected: tuple[objec
         ({"stream_id": 7}, ("invalid_stream_id", "stream_id", 400)),
     ],
 )
-def test_an_invalid_request_is_rejected(
-    fields: dict[str, object], expected: tuple[object, ...]
-) -> None:
+def test_an_invalid_request_is_rejected(fields: dict[str, object], expected: tuple[object, ...]) -> None:
     assert rejection(json.dumps(CREATE | fields)) == expected
 
 
@@ -131,8 +127,7 @@ def test_any_message_is_decoded_or_rejected(data: str | bytes) -> None:
 def test_an_error_message_always_has_a_code() -> None:
     payload = ErrorPayload(message="No.", type="model_error")
     assert websocket_error(payload, 502, {}) == WebSocketError(
-        status=502,
-        error=ErrorPayload(message="No.", type="model_error", code="model_error", headers=UNSET),
+        status=502, error=ErrorPayload(message="No.", type="model_error", code="model_error", headers=UNSET)
     )
     assert websocket_error(payload, 429, {"retry-after": "1"}).error.headers == {"retry-after": "1"}
 

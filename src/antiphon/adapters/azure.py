@@ -29,10 +29,7 @@ class Azure(ChatCompletions):
 
     name = "azure"
     key_env = ("AZURE_OPENAI_API_KEY",)
-    field_variables: ClassVar = {
-        "endpoint": ("AZURE_OPENAI_ENDPOINT",),
-        "api_version": ("OPENAI_API_VERSION",),
-    }
+    field_variables: ClassVar = {"endpoint": ("AZURE_OPENAI_ENDPOINT",), "api_version": ("OPENAI_API_VERSION",)}
     table_keys: ClassVar = {
         "endpoint": '"https://NAME.openai.azure.com"',
         "api_version": '"2025-04-01-preview"',

@@ -17,23 +17,21 @@ from msgspec import Struct
 
 from antiphon.adapters.base import Prompt
 from antiphon.protocol import parts, tools
-from antiphon.protocol.content import (
+from antiphon.protocol.items import (
+    CallKey,
     Content,
     ExtensionContent,
+    ExtensionItem,
+    FunctionCall,
+    FunctionCallOutput,
     InputFile,
     InputImage,
     InputText,
     InputVideo,
-    content_text,
-)
-from antiphon.protocol.items import (
-    CallKey,
-    ExtensionItem,
-    FunctionCall,
-    FunctionCallOutput,
     Item,
     Message,
     call_key,
+    content_text,
     output_key,
 )
 from antiphon.protocol.json_schema import Schema
@@ -97,9 +95,7 @@ def split_turns(items: Sequence[Item]) -> list[ConversationTurn]:
 OutputQueues = defaultdict[CallKey, deque[Item]]
 
 
-def _insert_outputs(
-    turns: Iterable[ConversationTurn], outputs: Iterable[OutputQueues]
-) -> Iterator[ConversationTurn]:
+def _insert_outputs(turns: Iterable[ConversationTurn], outputs: Iterable[OutputQueues]) -> Iterator[ConversationTurn]:
     for turn, queues in zip(turns, outputs, strict=True):
         yield turn
         keys = filter(None, map(call_key, turn.items)) if queues else ()
@@ -115,9 +111,7 @@ def role_of(item: Item) -> Role:
 
 
 def encode_pieces(
-    prompt: Prompt,
-    item: Message | FunctionCallOutput,
-    encode: Callable[[Content], Iterable[T]],
+    prompt: Prompt, item: Message | FunctionCallOutput, encode: Callable[[Content], Iterable[T]]
 ) -> list[T]:
     """Encode the content parts of an item; raises RequestError with the path of an invalid part.
 
@@ -126,9 +120,7 @@ def encode_pieces(
     is_output = isinstance(item, FunctionCallOutput)
     name, content = ("output", item.output) if is_output else ("content", item.content)
     encoded: list[T] = []
-    for index, part in enumerate(
-        [InputText(text=content)] if isinstance(content, str) else content
-    ):
+    for index, part in enumerate([InputText(text=content)] if isinstance(content, str) else content):
         try:
             encoded += encode(part)
         except ValueError as error:

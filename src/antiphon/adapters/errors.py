@@ -123,9 +123,7 @@ it checked."""
 def unreadable_error(error: Exception) -> ErrorInfo:
     """Return the error for an answer that cannot be decoded."""
     reason = str(error)[:200]
-    return ErrorInfo(
-        f"sent something that cannot be read: {reason}", "model_error", "upstream_invalid"
-    )
+    return ErrorInfo(f"sent something that cannot be read: {reason}", "model_error", "upstream_invalid")
 
 
 def infer_code(error: ErrorInfo) -> ErrorInfo:
@@ -185,9 +183,7 @@ def is_retryable(status: int, headers: Mapping[str, str], error: ErrorInfo) -> b
     return status in RETRYABLE_STATUSES and not QUOTA_CODES & {error.code, error.type}
 
 
-RETRY_AFTER = re.compile(
-    r"\d{1,9}(\.\d{1,9})?|\w{3}, \d\d \w{3} \d{4} [\d:]{8} [\w+-]{3,5}", re.ASCII
-)
+RETRY_AFTER = re.compile(r"\d{1,9}(\.\d{1,9})?|\w{3}, \d\d \w{3} \d{4} [\d:]{8} [\w+-]{3,5}", re.ASCII)
 """A delay in seconds, or an HTTP date."""
 
 
@@ -284,9 +280,7 @@ def redirect_advice(url: str) -> str:
 
 def redirect_error(provider: str, status: int, url: str) -> UpstreamError:
     """Build the error for a response that redirects."""
-    return UpstreamError(
-        f"{provider}: answered {status}: {redirect_advice(url)}", code=INVALID_CODE
-    )
+    return UpstreamError(f"{provider}: answered {status}: {redirect_advice(url)}", code=INVALID_CODE)
 
 
 def html_page_error(provider: str) -> UpstreamError:

@@ -16,29 +16,21 @@ from msgspec.structs import replace
 from antiphon.adapters.base import Adapter, Prompt
 from antiphon.adapters.media import read_audio
 from antiphon.protocol import tools
-from antiphon.protocol.content import (
-    Content,
-    ExtensionContent,
-    InputFile,
-    InputImage,
-    InputVideo,
-)
 from antiphon.protocol.errors import RequestError
 from antiphon.protocol.items import (
     CUSTOM_TOOL_CALL,
     CUSTOM_TOOL_CALL_OUTPUT,
+    Content,
+    ExtensionContent,
     ExtensionItem,
     FunctionCallOutput,
+    InputFile,
+    InputImage,
+    InputVideo,
     Item,
     Message,
 )
-from antiphon.protocol.request import (
-    INCLUDE_LOGPROBS,
-    JsonObjectFormat,
-    JsonSchemaFormat,
-    Request,
-    TextConfig,
-)
+from antiphon.protocol.request import INCLUDE_LOGPROBS, JsonObjectFormat, JsonSchemaFormat, Request, TextConfig
 from antiphon.protocol.struct import InvalidValueError, join_path, to_builtins
 from antiphon.protocol.tools import (
     CUSTOM_TOOL,
@@ -108,16 +100,13 @@ FEATURES: dict[str, Feature] = {
     "reasoning": Feature(
         "reasoning",
         lambda request: bool(
-            request.reasoning
-            and (request.reasoning.effort not in (None, "none") or request.reasoning.summary)
+            request.reasoning and (request.reasoning.effort not in (None, "none") or request.reasoning.summary)
         ),
         lambda request: replace(request, reasoning=None),
     ),
 }
 
-TOOL_FEATURES = frozenset(
-    {"tools", "strict_tools", "tool_choice", "parallel_tool_calls", "allowed_tools"}
-)
+TOOL_FEATURES = frozenset({"tools", "strict_tools", "tool_choice", "parallel_tool_calls", "allowed_tools"})
 FORMAT_FEATURES = frozenset({"json_object", "json_schema", "tools_with_format"})
 CONTENT_FEATURES = frozenset(
     {"images", "image_urls", "image_detail", "files", "file_urls", "file_ids", "videos", "audio"}
@@ -182,12 +171,8 @@ class FeatureFilter:
         if not request.tools and choice == "auto":
             return request
         if isinstance(choice, ExtensionToolChoice) and not self._adapter.supports_tool(choice.type):
-            self._raise_unsupported(
-                f"the tool '{choice.type}'", "tool_choice", "Use a function, or 'auto'."
-            )
-        offered = [
-            tool for index, tool in enumerate(request.tools) if self._check_tool(tool, index)
-        ]
+            self._raise_unsupported(f"the tool '{choice.type}'", "tool_choice", "Use a function, or 'auto'.")
+        offered = [tool for index, tool in enumerate(request.tools) if self._check_tool(tool, index)]
         if isinstance(choice, AllowedTools) and self._available >= {"tool_choice", "allowed_tools"}:
             choice = self._filter_allowed_tools(choice)
         elif isinstance(choice, AllowedTools):
@@ -334,9 +319,7 @@ class FeatureFilter:
 
 def nested_shape_error(error: InvalidValueError, path: str) -> RequestError:
     """Build the error for an invalid field inside the value at a path."""
-    return RequestError.from_invalid_value(
-        InvalidValueError(join_path(path, error.path), error.reason)
-    )
+    return RequestError.from_invalid_value(InvalidValueError(join_path(path, error.path), error.reason))
 
 
 CONTENT_NAMES = {

@@ -22,12 +22,7 @@ from antiphon.protocol.json_schema import SchemaValidator
 from antiphon.protocol.parts import Part
 from antiphon.protocol.request import JsonSchemaFormat, Request, TextConfig
 from antiphon.protocol.surrogates import repair_surrogates
-from antiphon.protocol.tools import (
-    AllowedTools,
-    FunctionTool,
-    FunctionToolChoice,
-    ToolChoice,
-)
+from antiphon.protocol.tools import AllowedTools, FunctionTool, FunctionToolChoice, ToolChoice
 from antiphon.transport.request import Upstream
 from antiphon.wire import json
 
@@ -192,9 +187,7 @@ class AnswerToolDecoder(Decoder):
             converted.append(parts.Text("{}", key="answer"))
         if problem := find_mismatch("".join(self._answer_pieces), self._schema):
             error = ErrorInfo(
-                f"the answer does not satisfy text.format: {problem}",
-                "model_error",
-                "invalid_structured_output",
+                f"the answer does not satisfy text.format: {problem}", "model_error", "invalid_structured_output"
             )
             self._schema_failure = [self.adapter.failure_part(error)]
             return converted

@@ -4,22 +4,19 @@ import base64
 import binascii
 import mimetypes
 import re
+from collections.abc import Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from antiphon.adapters.json_access import as_object, as_string
-from antiphon.protocol.content import ExtensionContent, InputFile, InputImage
+from antiphon.protocol.items import ExtensionContent, InputFile, InputImage, LogProb, TopLogProb
 
 IMAGE_TYPES = frozenset({"image/jpeg", "image/png", "image/gif", "image/webp"})
-TEXT_TYPES = re.compile(
-    r"text/|application/(?:[\w.-]+\+)?(?:json|xml|yaml|x-yaml|javascript|toml|sql)$"
-)
+TEXT_TYPES = re.compile(r"text/|application/(?:[\w.-]+\+)?(?:json|xml|yaml|x-yaml|javascript|toml|sql)$")
 """The media types of text files."""
 
-DATA_URL = re.compile(
-    r"data:(?P<media_type>[\w.+-]+/[\w.+-]+)?(?:;[\w.+-]+=[^;,]*)*(?P<coded>;base64)?,"
-)
+DATA_URL = re.compile(r"data:(?P<media_type>[\w.+-]+/[\w.+-]+)?(?:;[\w.+-]+=[^;,]*)*(?P<coded>;base64)?,")
 
 
 class Media(Struct, frozen=True, kw_only=True):
@@ -127,3 +124,31 @@ def _check_base64(media: Media) -> Media:
     if not data:
         raise ValueError("its data is empty")
     return media
+
+
+class TokenLogprob(Struct, gc=False):
+    """A token with its log probability, and the most likely alternatives."""
+
+    token: str = ""
+    logprob: float = 0.0
+    bytes: list[int] | None = None
+    top_logprobs: "list[TokenLogprob] | None" = None
+
+    @property
+    def to_logprob(self) -> LogProb:
+        """The token as the protocol has it. Bytes that are missing are those of its text."""
+        # The protocol requires `bytes`; several providers leave them out.
+        return LogProb(
+            token=self.token,
+            logprob=self.logprob,
+            bytes=list(self.token.encode(errors="replace")) if self.bytes is None else self.bytes,
+            top_logprobs=[
+                TopLogProb(token=top.token, logprob=top.logprob, bytes=top.bytes)
+                for top in (other.to_logprob for other in self.top_logprobs or ())
+            ],
+        )
+
+
+def convert_logprobs(tokens: Sequence[TokenLogprob] | None) -> list[LogProb] | None:
+    """Convert tokens; None if there are none."""
+    return [token.to_logprob for token in tokens or ()] or None

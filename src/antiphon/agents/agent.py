@@ -107,11 +107,7 @@ class Agent:
 
     async def count(self, turn: Turn) -> int | None:
         """Return how many tokens a turn's input has; None if there is no counter."""
-        return (
-            None
-            if self._counter is None
-            else cast("int", await _call_function(self._counter, (turn,)))
-        )
+        return None if self._counter is None else cast("int", await _call_function(self._counter, (turn,)))
 
 
 def agent(name: str, *, window: int | None = None) -> Callable[[Function], Agent]:
@@ -120,9 +116,7 @@ def agent(name: str, *, window: int | None = None) -> Callable[[Function], Agent
 
 
 async def _stream_parts(function: Function, turn: Turn) -> AsyncGenerator[Part]:
-    result = await _call_function(
-        function, (turn,) if inspect.signature(function).parameters else ()
-    )
+    result = await _call_function(function, (turn,) if inspect.signature(function).parameters else ())
     if isinstance(result, AsyncGenerator):
         # Closed at once when the run stops reading, so that the agent can clean up.
         async with aclosing(cast("AsyncGenerator[object]", result)) as values:

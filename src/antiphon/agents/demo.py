@@ -25,24 +25,20 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from antiphon.agents.agent import agent
 from antiphon.agents.turn import Turn
 from antiphon.protocol import parts
-from antiphon.protocol.content import InputFile, InputImage, LogProb, TopLogProb
 from antiphon.protocol.errors import RequestError
-from antiphon.protocol.items import FunctionCall, FunctionCallOutput, Item, Message
-from antiphon.protocol.json_schema import (
-    Schema,
-    SchemaValidator,
-    is_array,
-    is_number,
-    is_object,
-    resolve_reference,
+from antiphon.protocol.items import (
+    FunctionCall,
+    FunctionCallOutput,
+    InputFile,
+    InputImage,
+    Item,
+    LogProb,
+    Message,
+    TopLogProb,
 )
+from antiphon.protocol.json_schema import Schema, SchemaValidator, is_array, is_number, is_object, resolve_reference
 from antiphon.protocol.parts import Part
-from antiphon.protocol.request import (
-    INCLUDE_ENCRYPTED_REASONING,
-    INCLUDE_LOGPROBS,
-    JsonObjectFormat,
-    JsonSchemaFormat,
-)
+from antiphon.protocol.request import INCLUDE_ENCRYPTED_REASONING, INCLUDE_LOGPROBS, JsonObjectFormat, JsonSchemaFormat
 from antiphon.protocol.struct import encode
 from antiphon.protocol.tools import ExtensionTool, ExtensionToolChoice, FunctionTool, must_call
 
@@ -278,9 +274,7 @@ def text_part(word: str, turn: Turn) -> parts.Text:
         return parts.Text(word)
     chosen = list(word.encode())
     top = [TopLogProb(token=word, logprob=0.0, bytes=chosen)] if turn.request.top_logprobs else []
-    return parts.Text(
-        word, logprobs=[LogProb(token=word, logprob=0.0, bytes=chosen, top_logprobs=top)]
-    )
+    return parts.Text(word, logprobs=[LogProb(token=word, logprob=0.0, bytes=chosen, top_logprobs=top)])
 
 
 # A client may send any schema: it must not make this process build an endless value.

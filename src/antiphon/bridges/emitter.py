@@ -47,20 +47,14 @@ class Emitter(ABC):
     def output_item_added(self, output_index: int, item: Item) -> None:
         """Emit `response.output_item.added`."""
         number = self.next_number()
-        self.emit(
-            events.OutputItemAdded(sequence_number=number, output_index=output_index, item=item)
-        )
+        self.emit(events.OutputItemAdded(sequence_number=number, output_index=output_index, item=item))
 
     def output_item_done(self, output_index: int, item: Item) -> None:
         """Emit `response.output_item.done`."""
         number = self.next_number()
-        self.emit(
-            events.OutputItemDone(sequence_number=number, output_index=output_index, item=item)
-        )
+        self.emit(events.OutputItemDone(sequence_number=number, output_index=output_index, item=item))
 
-    def output_text_delta(
-        self, item_id: str, output_index: int, content_index: int, delta: str
-    ) -> None:
+    def output_text_delta(self, item_id: str, output_index: int, content_index: int, delta: str) -> None:
         """Emit `response.output_text.delta`."""
         self.emit(
             events.OutputTextDelta(
@@ -72,9 +66,7 @@ class Emitter(ABC):
             )
         )
 
-    def reasoning_delta(
-        self, item_id: str, output_index: int, content_index: int, delta: str
-    ) -> None:
+    def reasoning_delta(self, item_id: str, output_index: int, content_index: int, delta: str) -> None:
         """Emit `response.reasoning.delta`."""
         self.emit(
             events.ReasoningDelta(

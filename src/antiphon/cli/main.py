@@ -1,11 +1,33 @@
 """`antiphon`: the commands and their options."""
 
 import io
+import logging
+import os
 import sys
+from contextlib import suppress
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
+
+
+def exit_now(code: int, output: bytes = b"") -> NoReturn:
+    """Flush the logs and the output, write `output`, and end the process."""
+    logging.shutdown()
+    try:
+        with suppress(BrokenPipeError):  # the reader has closed the pipe
+            sys.stdout.flush()
+            sys.stdout.buffer.write(output)
+            sys.stdout.flush()
+    except OSError as error:
+        code = code or 1
+        with suppress(OSError):
+            print(f"antiphon: cannot write the output: {error}", file=sys.stderr)
+    with suppress(OSError):
+        sys.stderr.flush()
+    # Unlike `sys.exit`, this does not wait for threads.
+    os._exit(code)
+
 
 app = typer.Typer(
     name="antiphon",
@@ -17,9 +39,7 @@ app = typer.Typer(
 
 
 @app.callback(invoke_without_command=True)
-def root(
-    version: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False,
-) -> None:
+def root(version: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False) -> None:
     """One open protocol in front of every model and every agent."""
     if version:
         from antiphon import __version__
@@ -29,17 +49,12 @@ def root(
 
 
 Target = Annotated[
-    str | None,
-    typer.Option(
-        "--app", metavar="MODULE[:ATTR]", help="Your agents, or your own ASGI application."
-    ),
+    str | None, typer.Option("--app", metavar="MODULE[:ATTR]", help="Your agents, or your own ASGI application.")
 ]
 ConfigFile = Annotated[
     Path | None,
     typer.Option(
-        metavar="FILE",
-        help="Providers and aliases, in TOML.",
-        show_default="./antiphon.toml, if there is one",
+        metavar="FILE", help="Providers and aliases, in TOML.", show_default="./antiphon.toml, if there is one"
     ),
 ]
 
@@ -47,18 +62,14 @@ ConfigFile = Annotated[
 @app.command()
 def serve(  # noqa: PLR0913 - one parameter per option
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[
-        int, typer.Option(min=0, max=65535, help="Port to listen on; 0 picks a free one.")
-    ] = 8000,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 picks a free one.")] = 8000,
     agents: Target = None,
     config: ConfigFile = None,
     data: Annotated[
-        Path | None,
-        typer.Option(help="Folder in which responses are stored.", show_default="./responses"),
+        Path | None, typer.Option(help="Folder in which responses are stored.", show_default="./responses")
     ] = None,
     api_key: Annotated[
-        str | None,
-        typer.Option(envvar="ANTIPHON_API_KEY", help="Bearer token that clients must send."),
+        str | None, typer.Option(envvar="ANTIPHON_API_KEY", help="Bearer token that clients must send.")
     ] = None,
     seal_keys: Annotated[
         str | None,
@@ -68,16 +79,11 @@ def serve(  # noqa: PLR0913 - one parameter per option
             show_default="a key in the data folder",
         ),
     ] = None,
-    no_auth: Annotated[
-        bool, typer.Option("--no-auth", help="Serve other machines without an API key.")
-    ] = False,
+    no_auth: Annotated[bool, typer.Option("--no-auth", help="Serve other machines without an API key.")] = False,
     drain_seconds: Annotated[
         float | None,
         typer.Option(
-            min=0,
-            max=86400,
-            help="How long running responses may take to finish at shutdown.",
-            show_default="25",
+            min=0, max=86400, help="How long running responses may take to finish at shutdown.", show_default="25"
         ),
     ] = None,
 ) -> None:

@@ -13,7 +13,7 @@ import typer
 from msgspec import Struct
 
 from antiphon.adapters.registry import find_plugin_problems
-from antiphon.cli.exit import exit_now
+from antiphon.cli.main import exit_now
 from antiphon.cli.serve import load_target, read_configuration, settings_of
 from antiphon.server.config.load import find_config_file
 from antiphon.server.provider_probe import ProbeResult, ProviderStatus, probe_providers
@@ -56,9 +56,7 @@ def list_models(target: str | None, path: Path | None, *, as_json: bool) -> None
     if config:
         settings = settings.with_config(config)
     report = ModelsReport(
-        config=str(source) if source else None,
-        agents=settings.agent_models,
-        problems=find_plugin_problems(),
+        config=str(source) if source else None, agents=settings.agent_models, problems=find_plugin_problems()
     )
     asyncio.run(print_report(report, settings, config.reasons if config else {}, as_json=as_json))
 
@@ -77,14 +75,10 @@ async def print_report(
     exit_now(0, table.encode(sys.stdout.encoding, "replace"))
 
 
-def add_probe_results(
-    report: ModelsReport, settings: Settings, providers: Sequence[ProbeResult]
-) -> ModelsReport:
+def add_probe_results(report: ModelsReport, settings: Settings, providers: Sequence[ProbeResult]) -> ModelsReport:
     """Return the report with the providers' results and the status of each alias."""
     names = {result.name: result for result in providers}
-    aliases = [
-        alias_status(name, list(to), names, report.agents) for name, to in settings.aliases.items()
-    ]
+    aliases = [alias_status(name, list(to), names, report.agents) for name, to in settings.aliases.items()]
     return replace(report, aliases=aliases, providers=providers)
 
 

@@ -13,7 +13,7 @@ from typing import cast
 
 from antiphon.adapters.registry import BUILT_IN, adapter_class
 from antiphon.agents.agent import Agent
-from antiphon.cli.exit import exit_now
+from antiphon.cli.main import exit_now
 from antiphon.engine.sealing import check_keys
 from antiphon.protocol.errors import StoreError
 from antiphon.server.app import create_app
@@ -145,9 +145,7 @@ def load_target(target: str) -> Settings | AsgiApp:
     name, _, attribute = target.partition(":")
     name = name.removesuffix(".py")
     if not all(map(str.isidentifier, name.split("."))):
-        raise StartupError(
-            f"'{name}' is not a module name. Write it as in an import: package.module."
-        )
+        raise StartupError(f"'{name}' is not a module name. Write it as in an import: package.module.")
     # The script's folder is on the path, not the user's.
     sys.path.insert(0, str(Path.cwd()))
     try:
@@ -174,9 +172,7 @@ def load_target(target: str) -> Settings | AsgiApp:
             return Settings(agents=list(cast("list[Agent]", value)))
         # An ASGI application takes three arguments: scope, receive, send.
         case FunctionType() if len(inspect.signature(value).parameters) != 3:
-            raise StartupError(
-                f"{target} is a plain function. Make it an agent with @agent('name')."
-            )
+            raise StartupError(f"{target} is a plain function. Make it an agent with @agent('name').")
         case _ if callable(value):
             return cast("AsgiApp", value)
         case _:

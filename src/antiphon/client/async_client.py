@@ -109,9 +109,7 @@ class AsyncClient:
         `resume` to stream it.
         """
         headers = build_headers(params)
-        return await self._request_response(
-            ApiRequest(path=RESPONSES_PATH, body=build_body(params), headers=headers)
-        )
+        return await self._request_response(ApiRequest(path=RESPONSES_PATH, body=build_body(params), headers=headers))
 
     def stream(self, **params: Unpack[ResponseParams]) -> Stream:
         """Create a response and stream its events.
@@ -120,16 +118,12 @@ class AsyncClient:
         """
         body = build_body(params) | {"stream": True}
         headers = SSE_HEADERS | build_headers(params)
-        return Stream(
-            partial(self._open_stream, ApiRequest(path=RESPONSES_PATH, body=body, headers=headers))
-        )
+        return Stream(partial(self._open_stream, ApiRequest(path=RESPONSES_PATH, body=body, headers=headers)))
 
     def stream_without_retries(self, body: Mapping[str, object]) -> Stream:
         """Create a response from a finished body and stream its events; never retry."""
         # For the agent loop, which has retries of its own: both would multiply.
-        request = ApiRequest(
-            path=RESPONSES_PATH, body={**body, "stream": True}, headers=SSE_HEADERS
-        )
+        request = ApiRequest(path=RESPONSES_PATH, body={**body, "stream": True}, headers=SSE_HEADERS)
         return Stream(partial(self._open_stream, request, 0))
 
     def stream_agent(self, prompt: object, **params: "Unpack[AgentParams]") -> "AgentRun":
@@ -153,16 +147,12 @@ class AsyncClient:
         body, headers = build_body(params, CompactParams), build_headers(params)
         request = ApiRequest(path=f"{RESPONSES_PATH}/compact", body=body, headers=headers)
         found = as_object(await self.http.request_json(request))
-        return LENIENT.read(
-            CompactResource, found | {"output": LENIENT.read_items(found.get("output"))}
-        )
+        return LENIENT.read(CompactResource, found | {"output": LENIENT.read_items(found.get("output"))})
 
     async def retrieve(self, id: str, *, include: Sequence[str] = ()) -> Response:
         """Return a stored response."""
         query = [("include[]", name) for name in include]
-        return await self._request_response(
-            ApiRequest(method="GET", path=build_path(RESPONSES_PATH, id), query=query)
-        )
+        return await self._request_response(ApiRequest(method="GET", path=build_path(RESPONSES_PATH, id), query=query))
 
     def resume(self, id: str, *, starting_after: int | None = None) -> Stream:
         """Stream a background response from its beginning, or after an event's number.
@@ -174,26 +164,17 @@ class AsyncClient:
 
     async def cancel(self, id: str) -> Response:
         """Cancel a background response; return it as far as it got."""
-        return await self._request_response(
-            ApiRequest(path=build_path(RESPONSES_PATH, id, "cancel"))
-        )
+        return await self._request_response(ApiRequest(path=build_path(RESPONSES_PATH, id, "cancel")))
 
     async def delete(self, id: str) -> None:
         """Delete a stored response."""
         await self.http.delete(build_path(RESPONSES_PATH, id))
 
     def input_items(
-        self,
-        id: str,
-        *,
-        order: Order = "asc",
-        after: str | None = None,
-        include: Sequence[str] = (),
+        self, id: str, *, order: Order = "asc", after: str | None = None, include: Sequence[str] = ()
     ) -> Paginator:
         """Return the input items of a response, the oldest first; pages are read as needed."""
-        return Paginator(
-            self.http, build_path(RESPONSES_PATH, id, "input_items"), order, after, include
-        )
+        return Paginator(self.http, build_path(RESPONSES_PATH, id, "input_items"), order, after, include)
 
     async def models(self) -> list[str]:
         """Return the names of the server's models."""
@@ -211,7 +192,7 @@ class AsyncClient:
         return Session(url, http.headers, strict=self._strict, timeout=http.timeouts)
 
     async def _request_response(self, request: ApiRequest) -> Response:
-        from antiphon.client.event_reader import parse_response
+        from antiphon.client.stream import parse_response
 
         response = await self.http.send(request)
         return parse_response(await response.read_and_release(), self.http.server_name)
@@ -224,11 +205,9 @@ class AsyncClient:
         number = -1 if after is None else after
         return self._event_source(await self._reopen_stream(id, number, None), id, number)
 
-    def _event_source(
-        self, http: "HttpResponse", id: str | None = None, after: int = -1
-    ) -> EventSource:
-        from antiphon.client.event_reader import EventReader
+    def _event_source(self, http: "HttpResponse", id: str | None = None, after: int = -1) -> EventSource:
         from antiphon.client.http import HttpEventSource
+        from antiphon.client.stream import EventReader
 
         reader = EventReader(strict=self._strict, after=after)
         return HttpEventSource(http, reader, self._reopen_stream, id)

@@ -6,14 +6,7 @@ from typing import TYPE_CHECKING, Literal
 from msgspec import field
 
 from antiphon.adapters.json_access import as_object, as_string, drop_none
-from antiphon.client.params import (
-    ApiRequest,
-    Input,
-    JsonObject,
-    Order,
-    build_path,
-    to_json_value,
-)
+from antiphon.client.params import ApiRequest, Input, JsonObject, Order, build_path, to_json_value
 from antiphon.protocol.foreign.lenient import LENIENT
 from antiphon.protocol.items import Item, user_message
 from antiphon.protocol.struct import ProtocolStruct
@@ -30,12 +23,7 @@ class Paginator:
     """The items at a path. Iterate it for one item after another; pages are read as needed."""
 
     def __init__(
-        self,
-        http: "HttpApi",
-        path: str,
-        order: Order,
-        after: str | None,
-        include: Sequence[str] = (),
+        self, http: "HttpApi", path: str, order: Order, after: str | None, include: Sequence[str] = ()
     ) -> None:
         self._http = http
         self._path = path
@@ -81,9 +69,7 @@ class ConversationsApi:
     def __init__(self, http: "HttpApi") -> None:
         self._http = http
 
-    async def create(
-        self, *, items: Input = (), metadata: Mapping[str, str] | None = None
-    ) -> ConversationResource:
+    async def create(self, *, items: Input = (), metadata: Mapping[str, str] | None = None) -> ConversationResource:
         """Create a conversation, empty or with items."""
         # The specification leaves optional fields out; it does not send null.
         body = drop_none({"items": _to_json_items(items) or None, "metadata": metadata})
@@ -115,9 +101,7 @@ class ConversationsApi:
         """Remove an item from a conversation."""
         return await self._request("DELETE", id, "items", item_id)
 
-    async def _request(
-        self, method: str, *ids: str, body: JsonObject | None = None
-    ) -> ConversationResource:
+    async def _request(self, method: str, *ids: str, body: JsonObject | None = None) -> ConversationResource:
         # Conversations of other servers may lack fields: they are read leniently.
         request = ApiRequest(method=method, path=build_path(CONVERSATIONS_PATH, *ids), body=body)
         return LENIENT.read(ConversationResource, await self._http.request_json(request))

@@ -33,17 +33,13 @@ def redact_credentials(text: str, headers: Mapping[str, str]) -> str:
     return redact_key(text, headers.get("authorization", "").rpartition(" ")[2])
 
 
-def http_status_error(
-    server_name: str, status: int, headers: Mapping[str, str], body: bytes
-) -> UpstreamError:
+def http_status_error(server_name: str, status: int, headers: Mapping[str, str], body: bytes) -> UpstreamError:
     """Build the error for a response with an error status."""
     # Imported here: the adapter takes long to import, and most programs see no error.
     from antiphon.adapters.base import Provider
     from antiphon.adapters.open_responses.adapter import OpenResponses
 
-    return OpenResponses(Provider(name=server_name, adapter="responses")).decode_error(
-        status, headers, body
-    )
+    return OpenResponses(Provider(name=server_name, adapter="responses")).decode_error(status, headers, body)
 
 
 def websocket_refused_error(

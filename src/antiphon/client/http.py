@@ -22,9 +22,8 @@ from antiphon.client.errors import (
     stream_cut_error,
     wrong_body_error,
 )
-from antiphon.client.event_reader import EventReader, parse_response
 from antiphon.client.params import ApiRequest, encode_body
-from antiphon.client.stream import EventBuffer
+from antiphon.client.stream import EventBuffer, EventReader, parse_response
 from antiphon.protocol.errors import RemoteProtocolError, RequestError, UpstreamError
 from antiphon.protocol.events import Event
 from antiphon.protocol.response import Response
@@ -81,9 +80,7 @@ class HttpApi:
     async def send(self, request: ApiRequest, retries: int | None = None) -> HttpResponse:
         """Send a request, with retries; return the response once its status is a success."""
         policy = self.retry_policy if retries is None else RetryPolicy(retries=retries)
-        return await call_with_retries(
-            partial(self._send_once, self._build_request(request)), policy
-        )
+        return await call_with_retries(partial(self._send_once, self._build_request(request)), policy)
 
     async def request_json(self, request: ApiRequest) -> object:
         """Send a request; return the JSON of the response. Raises UpstreamError."""
@@ -164,8 +161,7 @@ def _normalize_base_url(url: str) -> str:
         raise RequestError(message, param="base_url", code="invalid_value")
     if parts.query or parts.fragment or "@" in parts.netloc:
         message = (
-            "The base_url must not have a query, a fragment or a password. "
-            "Pass credentials as api_key or headers."
+            "The base_url must not have a query, a fragment or a password. Pass credentials as api_key or headers."
         )
         raise RequestError(message, param="base_url", code="invalid_value")
     return parts.geturl().rstrip("/")
@@ -195,9 +191,7 @@ class HttpEventSource:
     `id` is the response's, if it is known that its stream can be resumed.
     """
 
-    def __init__(
-        self, http: HttpResponse, reader: EventReader, reopen: Reopen, id: str | None = None
-    ) -> None:
+    def __init__(self, http: HttpResponse, reader: EventReader, reopen: Reopen, id: str | None = None) -> None:
         self._http = http
         self._reader = reader
         self._reopen = reopen

@@ -7,7 +7,7 @@ from urllib.parse import quote
 from msgspec import Struct, field
 
 from antiphon.protocol.errors import RequestError
-from antiphon.protocol.foreign.openai_types import SLUG
+from antiphon.protocol.foreign.lenient import SLUG
 from antiphon.protocol.items import Item
 from antiphon.protocol.request import (
     ConversationParam,

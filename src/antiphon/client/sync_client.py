@@ -399,12 +399,7 @@ class Client(SyncWrapper[AsyncClient]):
         return SyncStream(self.loop_thread, self.wrapped.resume(id, starting_after=starting_after))
 
     def input_items(
-        self,
-        id: str,
-        *,
-        order: Order = "asc",
-        after: str | None = None,
-        include: Sequence[str] = (),
+        self, id: str, *, order: Order = "asc", after: str | None = None, include: Sequence[str] = ()
     ) -> Iterator[Item]:
         """Yield the input items of a response, the oldest first; pages are read as needed."""
         items = self.wrapped.input_items(id, order=order, after=after, include=include)

@@ -22,16 +22,10 @@ import msgspec
 
 from antiphon.adapters.json_access import as_object, as_string, omit, parse_json
 from antiphon.client.errors import SERVER, websocket_closed_error, websocket_message_error
-from antiphon.client.event_reader import EventReader
 from antiphon.client.params import ResponseParams, build_body, encode_body
-from antiphon.client.stream import Stream
+from antiphon.client.stream import EventReader, Stream
 from antiphon.client.websocket_connection import ClientWebSocket, open_websocket
-from antiphon.protocol.errors import (
-    AntiphonError,
-    RemoteProtocolError,
-    RequestError,
-    UpstreamError,
-)
+from antiphon.protocol.errors import AntiphonError, RemoteProtocolError, RequestError, UpstreamError
 from antiphon.protocol.events import TERMINAL_EVENTS, Event
 from antiphon.protocol.foreign.reader import EVENT_CLASSES
 from antiphon.protocol.response import Response
@@ -385,9 +379,7 @@ class Session:
         if label.type == ERROR_TYPE:
             failure = websocket_message_error(message)
             if turn is not None:
-                self._failed_response_ids[lane] = (
-                    decode_response_id(turn.first_message) if turn.first_message else None
-                )
+                self._failed_response_ids[lane] = decode_response_id(turn.first_message) if turn.first_message else None
                 self._end_turn(turn, failure)
             elif not lane:
                 # About the connection: if it closes next, this is the reason.

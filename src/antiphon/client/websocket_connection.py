@@ -10,21 +10,11 @@ from contextlib import suppress
 from urllib.parse import urlsplit
 
 from websockets.asyncio.client import ClientConnection, connect
-from websockets.exceptions import (
-    ConnectionClosed,
-    InvalidStatus,
-    InvalidURI,
-    WebSocketException,
-)
+from websockets.exceptions import ConnectionClosed, InvalidStatus, InvalidURI, WebSocketException
 
 from antiphon.adapters.base import MAX_EVENT_BYTES
 from antiphon.adapters.errors import redact, redirect_target
-from antiphon.client.errors import (
-    SERVER,
-    redact_credentials,
-    websocket_closed_error,
-    websocket_refused_error,
-)
+from antiphon.client.errors import SERVER, redact_credentials, websocket_closed_error, websocket_refused_error
 from antiphon.protocol.errors import RequestError, UpstreamError
 from antiphon.transport.client import HEADER_NAME, HEADER_VALUE
 from antiphon.transport.proxy import is_loopback
@@ -115,9 +105,7 @@ async def open_websocket(url: str, headers: Mapping[str, str], seconds: float) -
     except TimeoutError:
         raise timeout_error(SERVER, f"opened no WebSocket within {seconds:g} seconds.") from None
     except OSError as error:
-        raise connect_error(
-            SERVER, error, f" at {urlsplit(url).netloc.rpartition('@')[2]}"
-        ) from None
+        raise connect_error(SERVER, error, f" at {urlsplit(url).netloc.rpartition('@')[2]}") from None
     except (WebSocketException, ValueError, ImportError) as error:
         reason = f"opened no WebSocket ({type(error).__name__})."
         raise unreachable_error(SERVER, reason) from None
@@ -146,9 +134,7 @@ def check_headers(headers: Mapping[str, str]) -> None:
     """Raise RequestError for headers that could inject others; never quote their values."""
     for name, value in headers.items():
         if not HEADER_NAME.fullmatch(name.lower()) or not HEADER_VALUE.fullmatch(value):
-            message = (
-                f"The header {name[:64]!r} contains an invalid character, such as a line break."
-            )
+            message = f"The header {name[:64]!r} contains an invalid character, such as a line break."
             raise RequestError(message, param="headers")
 
 

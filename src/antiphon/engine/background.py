@@ -16,7 +16,7 @@ from typing import TypeVar
 from antiphon.engine.models import EventSink
 from antiphon.engine.persistence import new_id
 from antiphon.engine.run import INTERNAL_ERROR, SERVER_STOPPED_ERROR, SERVER_STOPPING, FencedError
-from antiphon.protocol import parts, token_estimate
+from antiphon.protocol import context, parts
 from antiphon.protocol.errors import ErrorPayload, StoreError, drop_tracebacks
 from antiphon.protocol.events import Event, decode_event
 from antiphon.protocol.request import Request
@@ -101,9 +101,7 @@ class Background:
         if job := self._jobs.get(id):
             _cancel_once(job)
 
-    async def fail(
-        self, stored: StoredResponse, *, tenant: str, error: ErrorPayload = SERVER_STOPPED_ERROR
-    ) -> None:
+    async def fail(self, stored: StoredResponse, *, tenant: str, error: ErrorPayload = SERVER_STOPPED_ERROR) -> None:
         """End a response that nobody runs any more as failed; its logged output is kept."""
         await self._end_orphan(stored, tenant, lambda synth: synth.fail(error))
 
@@ -115,9 +113,7 @@ class Background:
         if jobs:
             await asyncio.wait(jobs, timeout=5)
 
-    async def _end_orphan(
-        self, stored: StoredResponse, tenant: str, finish: Callable[[Synth], list[Event]]
-    ) -> None:
+    async def _end_orphan(self, stored: StoredResponse, tenant: str, finish: Callable[[Synth], list[Event]]) -> None:
         """Take a response over from its worker, and end it after its last logged event."""
         id = stored.response.id
         epoch = await self._store.claim(id, tenant=tenant)
@@ -224,9 +220,7 @@ class EventLog(EventSink):
         if not batch and final is None:
             return
         position = (self._id, self._epoch, self._last, batch)
-        appended = await retry_store(
-            self._id, lambda: self._feed.append(*position, final=final, tenant=self._tenant)
-        )
+        appended = await retry_store(self._id, lambda: self._feed.append(*position, final=final, tenant=self._tenant))
         if not appended:
             raise FencedError(self._id)
         self._last += len(batch)
@@ -244,9 +238,7 @@ async def retry_store(id: str, attempt: Callable[[], Awaitable[T]]) -> T:
             await asyncio.sleep(pause)
 
 
-async def read_events(
-    feed: Feed, id: str, after: int = -1, *, tenant: str = ""
-) -> AsyncGenerator[Event]:
+async def read_events(feed: Feed, id: str, after: int = -1, *, tenant: str = "") -> AsyncGenerator[Event]:
     """Yield the logged events after a sequence number."""
     while (found := await feed.read(id, after, tenant=tenant)) and found.events:
         for body in found.events:
@@ -255,9 +247,7 @@ async def read_events(
             yield event
 
 
-async def follow_events(
-    feed: Feed, id: str, after: int = -1, *, tenant: str = ""
-) -> AsyncGenerator[list[Event]]:
+async def follow_events(feed: Feed, id: str, after: int = -1, *, tenant: str = "") -> AsyncGenerator[list[Event]]:
     """Yield the events after a sequence number as they come, until the response has ended."""
     while found := await feed.read(id, after, tenant=tenant):
         if found.events:
@@ -297,8 +287,8 @@ def _estimate_usage(stored: StoredResponse, response: Response) -> list[parts.Pa
     message = "The response was interrupted; these are estimates."
     return [
         parts.Usage(
-            token_estimate.estimate_prompt(request.instructions, request.tools, request.input),
-            token_estimate.estimate_items(response.output),
+            context.estimate_prompt(request.instructions, request.tools, request.input),
+            context.estimate_items(response.output),
         ),
         parts.Warn("usage_estimated", message, "usage"),
     ]

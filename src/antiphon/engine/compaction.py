@@ -15,16 +15,20 @@ from antiphon.engine.engine import ANONYMOUS, Caller, Engine
 from antiphon.engine.fallback import Fallback
 from antiphon.engine.models import Model, PartSink
 from antiphon.engine.run import Run
-from antiphon.protocol import parts, token_estimate
-from antiphon.protocol.content import Content, InputText, OutputText, RefusalContent, content_text
+from antiphon.protocol import context, parts
 from antiphon.protocol.errors import UpstreamError
 from antiphon.protocol.items import (
+    Content,
     ExtensionItem,
     FunctionCall,
     FunctionCallOutput,
+    InputText,
     Item,
     Message,
+    OutputText,
     Reasoning,
+    RefusalContent,
+    content_text,
     user_message,
 )
 from antiphon.protocol.request import CompactRequest, Request
@@ -42,26 +46,16 @@ wish and limit that still holds; what was found out, and what was decided; what 
 it ended; what is left to do. Give names, numbers, paths and identifiers exactly as they are. \
 Answer none of the user's questions, call nothing, and write nothing else."""
 
-SUMMARY_TRUNCATED = ResponseWarning(
-    code="summary_cut", message="The model had to stop before its summary was whole."
-)
+SUMMARY_TRUNCATED = ResponseWarning(code="summary_cut", message="The model had to stop before its summary was whole.")
 
 
-async def compact(
-    engine: Engine, request: CompactRequest, caller: Caller = ANONYMOUS
-) -> CompactResource:
+async def compact(engine: Engine, request: CompactRequest, caller: Caller = ANONYMOUS) -> CompactResource:
     """Compact a conversation; raises RequestError, UpstreamError or StoreError."""
     candidates = await engine.prepare_candidates(_to_request(request), caller)
     models = [SummaryModel(candidate.model) for candidate in candidates]
-    initial = Response.new(
-        candidates[0].request, id=engine.ids("resp"), created_at=int(engine.clock())
-    )
+    initial = Response.new(candidates[0].request, id=engine.ids("resp"), created_at=int(engine.clock()))
     fallback = Fallback(
-        [
-            replace(candidate, model=model)
-            for candidate, model in zip(candidates, models, strict=True)
-        ],
-        initial.id,
+        [replace(candidate, model=model) for candidate, model in zip(candidates, models, strict=True)], initial.id
     )
     synth = Synth(initial, ids=engine.ids, clock=engine.clock)
     run = Run(fallback.answer, fallback.turn, synth)
@@ -139,9 +133,7 @@ def _describe_as_message(item: Item, names: dict[str, str]) -> Item:
             text = f"[I called {item.name} with {item.arguments}]"
             return Message(role="assistant", content=[OutputText(text=text)])
         case FunctionCallOutput():
-            output: list[Content] = (
-                [InputText(text=item.output)] if isinstance(item.output, str) else item.output
-            )
+            output: list[Content] = [InputText(text=item.output)] if isinstance(item.output, str) else item.output
             label = InputText(text=f"[{names.get(item.call_id, item.call_id)} gave:]")
             return Message(role="user", content=[label, *output])
         case ExtensionItem():
@@ -182,7 +174,7 @@ def select_kept_messages(items: Sequence[Item]) -> list[Item]:
         if not isinstance(item, Message) or item.role == "assistant":
             continue
         if item.role == "user":
-            room -= token_estimate.estimate_item(item)
+            room -= context.estimate_item(item)
         if item.role != "user" or room >= 0:
             chosen.append(replace(item, status=item.status or "completed"))
     return chosen[::-1]

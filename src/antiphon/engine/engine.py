@@ -19,17 +19,11 @@ from antiphon.engine.background import Background, EventLog, retry_store
 from antiphon.engine.fallback import Candidate, Fallback
 from antiphon.engine.history import Context, ContextCache, HistoryLoader
 from antiphon.engine.models import EventSink, Model, Models, PartSink
-from antiphon.engine.persistence import (
-    IdempotencyKeys,
-    ResponsePersistence,
-    ensure_id,
-    new_id,
-    random_padding,
-)
+from antiphon.engine.persistence import IdempotencyKeys, ResponsePersistence, ensure_id, new_id, random_padding
 from antiphon.engine.run import PendingCommit, Run
 from antiphon.engine.sealing import ItemSealer, KeyRing
 from antiphon.engine.validation import check_request, warn_of_unpaired_calls, warn_of_unused_fields
-from antiphon.protocol import context, token_estimate
+from antiphon.protocol import context
 from antiphon.protocol.errors import RequestError, StoreError
 from antiphon.protocol.events import Event
 from antiphon.protocol.items import Item, ItemReference
@@ -62,9 +56,7 @@ ALL_ITEMS = PageCursor(limit=2**31, order="asc")
 NEWEST_ITEM = PageCursor(limit=1, order="desc")
 
 ESTIMATED_WARNING = ResponseWarning(
-    code="usage_estimated",
-    message="This model does not count tokens; this is an estimate.",
-    param="input_tokens",
+    code="usage_estimated", message="This model does not count tokens; this is an estimate.", param="input_tokens"
 )
 
 
@@ -216,15 +208,11 @@ class Engine:
         if claim:
             raise IdempotencyKeyTaken(claim)
         # The conversation was read before the store locked it for this response.
-        if request.conversation and await self._conversation_changed(
-            persistence, request.conversation.id
-        ):
+        if request.conversation and await self._conversation_changed(persistence, request.conversation.id):
             await self.store.delete(id, tenant=tenant)
             raise conversation_busy_error()
 
-    async def _conversation_changed(
-        self, persistence: ResponsePersistence, conversation: str
-    ) -> bool:
+    async def _conversation_changed(self, persistence: ResponsePersistence, conversation: str) -> bool:
         """Tell whether a conversation got new items since its items were read."""
         page = await self.store.list_items(conversation, NEWEST_ITEM, tenant=persistence.tenant)
         return page is None or page.items != list(persistence.history.items[-1:])
@@ -296,9 +284,7 @@ class Engine:
         persistence = ResponsePersistence(
             response=response,
             store=self.store if request.store else None,
-            cache=self.history.cache
-            if caller.connection_cache is None
-            else caller.connection_cache,
+            cache=self.history.cache if caller.connection_cache is None else caller.connection_cache,
             tenant=caller.tenant,
             history=first.history,
             new_items=first.new_items,
@@ -321,9 +307,7 @@ class Engine:
         request = replace(request, input=input)
         new_items, unpaired = items[len(history.items) :], context.find_unpaired_call_ids(items)
         seal_all = INCLUDE_ENCRYPTED_REASONING in request.include
-        sealers = (
-            ItemSealer(self.key_ring, model.origin, caller.tenant, seal_all) for model in models
-        )
+        sealers = (ItemSealer(self.key_ring, model.origin, caller.tenant, seal_all) for model in models)
         return [
             Candidate(request, model, sealer, history, new_items, unpaired)
             for model, sealer in zip(models, sealers, strict=True)
@@ -339,7 +323,7 @@ class Engine:
         count = await candidate.model.count(turn)
         if count is not None:
             return InputTokens(input_tokens=count)
-        estimate = token_estimate.estimate_prompt(turn.instructions, turn.tools, turn.items)
+        estimate = context.estimate_prompt(turn.instructions, turn.tools, turn.items)
         return InputTokens(input_tokens=estimate, warnings=[ESTIMATED_WARNING])
 
     def _find_models(self, request: Request) -> list[Model]:
@@ -351,10 +335,7 @@ class Engine:
         if model and provider in BUILT_IN:
             advice = f"{provider} is not configured: 'antiphon models' says what it needs."
         raise RequestError(
-            f"The model '{name}' does not exist. {advice}",
-            type="not_found",
-            param="model",
-            code="model_not_found",
+            f"The model '{name}' does not exist. {advice}", type="not_found", param="model", code="model_not_found"
         )
 
     async def _load_history(self, request: Request, caller: Caller) -> Context:

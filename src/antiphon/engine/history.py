@@ -41,9 +41,7 @@ class Context(Struct, frozen=True):
 class ContextCache:
     """The latest contexts, by tenant and response id; the least recently used are removed first."""
 
-    def __init__(
-        self, max_bytes: int, max_age_seconds: float, clock: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, max_bytes: int, max_age_seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._max_bytes = max_bytes
         self._max_age_seconds = max_age_seconds
         self._clock = clock
@@ -96,9 +94,7 @@ class ContextCache:
     def remove_expired(self) -> None:
         """Remove the contexts that are too old."""
         now = self._clock()
-        old = [
-            key for key, (_, since) in self._contexts.items() if now - since > self._max_age_seconds
-        ]
+        old = [key for key, (_, since) in self._contexts.items() if now - since > self._max_age_seconds]
         for key in old:
             self._remove(key)
 
@@ -113,9 +109,7 @@ class HistoryLoader:
         self._store = store
         self.cache = cache
 
-    async def load(
-        self, id: str, *, tenant: str, connection_cache: ContextCache | None, will_store: bool
-    ) -> Context:
+    async def load(self, id: str, *, tenant: str, connection_cache: ContextCache | None, will_store: bool) -> Context:
         """Return the context after a response; raises RequestError."""
         # On a WebSocket connection, a response with `store: false` continues only responses of the
         # same connection; a stored one continues any stored response.

@@ -27,9 +27,7 @@ class Retention:
 class Maintenance:
     """Recovers unfinished responses at start-up, then removes expired data periodically."""
 
-    def __init__(
-        self, engine: Engine, retention: Retention, clock: Callable[[], float] = time.time
-    ) -> None:
+    def __init__(self, engine: Engine, retention: Retention, clock: Callable[[], float] = time.time) -> None:
         self._engine = engine
         self._retention = retention
         self._clock = clock
@@ -76,9 +74,7 @@ class Maintenance:
             try:
                 stored = await self._engine.store.find(id, tenant=tenant)
                 if stored is not None:
-                    await self._engine.background.fail(
-                        stored, tenant=tenant, error=NOT_STORED_ERROR
-                    )
+                    await self._engine.background.fail(stored, tenant=tenant, error=NOT_STORED_ERROR)
             except StoreError:
                 orphans.rotate(-1)  # one unreadable row must not hold up the others
                 raise

@@ -44,9 +44,7 @@ class ResponsePersistence(Struct, frozen=True):
     history: Context
     new_items: Sequence[Item]
 
-    async def begin(
-        self, request: Request, key: tuple[str, str] | None
-    ) -> IdempotencyRecord | None:
+    async def begin(self, request: Request, key: tuple[str, str] | None) -> IdempotencyRecord | None:
         """Store the beginning; return the record of an idempotency key that is already taken."""
         if self.store is None:
             return None
@@ -61,9 +59,7 @@ class ResponsePersistence(Struct, frozen=True):
             key=key,
         )
 
-    def end(
-        self, events: list[Event], response: Response
-    ) -> Coroutine[object, object, list[Event]] | None:
+    def end(self, events: list[Event], response: Response) -> Coroutine[object, object, list[Event]] | None:
         """Store the end; return what to await before the events are sent, if it is stored."""
         if self.store is not None:
             return self._commit(self.store, events, response)
@@ -95,9 +91,7 @@ class IdempotencyKeys:
         self._claims: OrderedDict[tuple[str, str], tuple[IdempotencyRecord, float]] = OrderedDict()
         self._responses: dict[str, Response | None] = {}
 
-    def claim(
-        self, key: tuple[str, str], response_id: str, *, tenant: str
-    ) -> IdempotencyRecord | None:
+    def claim(self, key: tuple[str, str], response_id: str, *, tenant: str) -> IdempotencyRecord | None:
         """Take a key for a response; return the record of a key that is already taken."""
         name, fingerprint = key
         self._remove_expired()
@@ -137,9 +131,7 @@ class IdempotencyKeys:
 def replay_response(response: Response) -> list[Event]:
     """Return a valid stream of events that ends with exactly this response."""
     ids = iter([str(item.id) for item in response.output])
-    initial = replace(
-        response, status="in_progress", output=[], usage=None, completed_at=None, error=None
-    )
+    initial = replace(response, status="in_progress", output=[], usage=None, completed_at=None, error=None)
     initial = replace(initial, incomplete_details=None)
     synth = Synth(initial, ids=lambda _: next(ids), clock=lambda: 0)
     events = synth.start()

@@ -15,13 +15,7 @@ from typing import cast
 from msgspec.structs import replace
 
 from antiphon.adapters.base import Adapter, Capabilities, Decoder, Prompt, Provider, Transform
-from antiphon.adapters.errors import (
-    html_page_error,
-    redact,
-    redact_key,
-    redirect_error,
-    redirect_target,
-)
+from antiphon.adapters.errors import html_page_error, redact, redact_key, redirect_error, redirect_target
 from antiphon.adapters.features import remove_unsupported
 from antiphon.adapters.json_via_tool import encode_prompt
 from antiphon.adapters.registry import make_adapter
@@ -100,18 +94,14 @@ class ProviderClient:
             adapter.rejected_features |= before.rejected_features
         self._learned_adapters[model] = adapter
 
-    async def send(
-        self, adapter: Adapter, request: Upstream, *, short_retries: bool = False
-    ) -> HttpResponse:
+    async def send(self, adapter: Adapter, request: Upstream, *, short_retries: bool = False) -> HttpResponse:
         """Send a request, with retries; return a successful response or raise UpstreamError."""
         if self.provider.api_key_env and self._key is None:
             raise missing_api_key_error(self.provider.name, self.provider.api_key_env)
         body = b"" if request.body is None else await self._encode_body(request.body)
         self._retry_budget.deposit()
         policy = self._retry_policy.before_fallback if short_retries else self._retry_policy
-        return await call_with_retries(
-            partial(self._send_once, adapter, request, body), policy, self._may_retry
-        )
+        return await call_with_retries(partial(self._send_once, adapter, request, body), policy, self._may_retry)
 
     async def _encode_body(self, body: object) -> bytes:
         """Encode a request body after the user's `transform_request` hook, if there is one."""
@@ -148,11 +138,7 @@ class ProviderClient:
         request = HttpRequest(
             url=upstream.url,
             method=upstream.method,
-            headers={
-                "content-type": "application/json",
-                **upstream.headers,
-                **self.provider.headers,
-            },
+            headers={"content-type": "application/json", **upstream.headers, **self.provider.headers},
             body=body,
             timeouts=self._timeouts,
             peer_name=self.provider.name,
@@ -285,9 +271,7 @@ class ProviderModel(Model):
 class ResponseReader:
     """Reads one HTTP response: feeds its bytes to the decoder, and the parts to the sink."""
 
-    def __init__(
-        self, response: HttpResponse, decoder: Decoder, sink: PartSink, redact: Callable[[str], str]
-    ) -> None:
+    def __init__(self, response: HttpResponse, decoder: Decoder, sink: PartSink, redact: Callable[[str], str]) -> None:
         self._response = response
         self._decoder = decoder
         self._sink = sink
@@ -452,8 +436,7 @@ def provider_credentials_error(name: str, error: UpstreamError) -> UpstreamError
 def missing_api_key_error(name: str, variable: str) -> UpstreamError:
     """Return the error for an API key that is not set."""
     return UpstreamError(
-        f"{name}: {variable} is not set, or holds no key. "
-        "Set it to this provider's key, and start again.",
+        f"{name}: {variable} is not set, or holds no key. Set it to this provider's key, and start again.",
         status=401,
         type="authentication_error",
         code="missing_credentials",

@@ -24,9 +24,8 @@ import msgspec
 from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
-from antiphon.protocol.content import InputText, ReasoningText, content_text
 from antiphon.protocol.errors import RequestError, StoreError
-from antiphon.protocol.items import Compaction, Item, Message, Reasoning
+from antiphon.protocol.items import Compaction, InputText, Item, Message, Reasoning, ReasoningText, content_text
 from antiphon.protocol.struct import decode_as, to_builtins
 
 if TYPE_CHECKING:
@@ -41,9 +40,7 @@ KEY_BYTES = 32
 KEY_FILE = "seal.keys"
 TO_URL_SAFE = str.maketrans("+/", "-_")
 
-SUMMARY_INTRODUCTION = (
-    "The conversation before this point was made shorter. This is what was said and done in it:"
-)
+SUMMARY_INTRODUCTION = "The conversation before this point was made shorter. This is what was said and done in it:"
 SEALED_TYPES = frozenset({Reasoning, Compaction})
 
 
@@ -193,9 +190,7 @@ class ItemSealer(Struct, frozen=True):
     def seal_item(self, item: Item) -> Item:
         """Seal an item that the model produced."""
         match item:
-            case Reasoning() if item.encrypted_content or (
-                self.seal_all_reasoning and item.content
-            ):
+            case Reasoning() if item.encrypted_content or (self.seal_all_reasoning and item.content):
                 text = [content_text(part) for part in item.content or []]
                 content = item.encrypted_content or None
                 reasoning = SealedReasoning(self.tenant, self.origin, content, text)
@@ -209,9 +204,7 @@ class ItemSealer(Struct, frozen=True):
     def seal_compaction(self, summary: str | list[Item], id: str) -> Compaction:
         """Return a compaction item with a summary, or with items that replace the conversation."""
         text, items = (summary, []) if isinstance(summary, str) else ("", summary)
-        content = SealedSummary(
-            self.tenant, text, cast("list[dict[str, object]]", to_builtins(items))
-        )
+        content = SealedSummary(self.tenant, text, cast("list[dict[str, object]]", to_builtins(items)))
         return Compaction(id=id, encrypted_content=self.key_ring.encrypt(content))
 
     def unseal_items(self, items: Sequence[Item], param: str) -> list[Item]:

@@ -34,9 +34,7 @@ EQUIVALENT_FIELDS = {
 
 def check_request(request: Request) -> None:
     """Raise RequestError for a request that is incomplete, contradictory or unsupported."""
-    if not request.model or not (
-        request.input or request.previous_response_id or request.conversation
-    ):
+    if not request.model or not (request.input or request.previous_response_id or request.conversation):
         raise RequestError(
             "A request needs 'model' and 'input'. GET /v1/models lists the models.",
             param="input" if request.model else "model",
@@ -75,8 +73,7 @@ def check_tool_choice(request: Request) -> None:
     for tool in named:
         if not any(choice_names_tool(offered, tool) for offered in request.tools):
             raise RequestError(
-                f"tool_choice names '{(tool_name(tool) or tool.type)[:80]}', which is not offered. "
-                "Add it to 'tools'.",
+                f"tool_choice names '{(tool_name(tool) or tool.type)[:80]}', which is not offered. Add it to 'tools'.",
                 param="tool_choice",
                 code="invalid_value",
             )
@@ -136,7 +133,4 @@ def make_unused_field_warning(name: str, param: str, hint: str = "") -> parts.Wa
 def warn_of_unpaired_calls(call_ids: Iterable[str]) -> list[parts.Warn]:
     """Return a warning for each call without output and each output without call."""
     message = "The call '{}' has no output, or the output no call; it was repaired for the model."
-    return [
-        parts.Warn("unanswered_call", message.format(call_id), "input")
-        for call_id in sorted(call_ids)
-    ]
+    return [parts.Warn("unanswered_call", message.format(call_id), "input") for call_id in sorted(call_ids)]

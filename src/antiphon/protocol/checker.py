@@ -6,7 +6,6 @@ A broken rule is a `RuleViolation`, not an exception, so that a whole stream can
 from collections.abc import Callable, Iterable
 from typing import ClassVar
 
-from antiphon.protocol.content import Content, OutputText, content_text
 from antiphon.protocol.errors import RemoteProtocolError
 from antiphon.protocol.events import (
     ContentEvent,
@@ -28,7 +27,7 @@ from antiphon.protocol.events import (
     SummaryEvent,
     TextDoneEvent,
 )
-from antiphon.protocol.items import FunctionCall, Item, Message, Reasoning
+from antiphon.protocol.items import Content, FunctionCall, Item, Message, OutputText, Reasoning, content_text
 from antiphon.protocol.response import Response
 from antiphon.protocol.rules import (
     ITEM_FINAL_STATUSES,
@@ -209,9 +208,7 @@ class StreamChecker:
         self._check_item_id(item)
         # A reasoning item has no status of its own; some servers send one anyway.
         if not isinstance(item, Reasoning) and _item_status(item) not in START:
-            self._report(
-                "item-status", f"Item {event.output_index} is added as {_item_status(item)}."
-            )
+            self._report("item-status", f"Item {event.output_index} is added as {_item_status(item)}.")
         self._items.append(CheckedItem(item))
 
     def _check_item_done(self, event: OutputItemDone) -> None:
@@ -220,9 +217,7 @@ class StreamChecker:
             return
         item = event.item
         if _item_identity(item) != _item_identity(state.item):
-            self._report(
-                "item-identity", f"{_item_identity(item)} was {_item_identity(state.item)}."
-            )
+            self._report("item-identity", f"{_item_identity(item)} was {_item_identity(state.item)}.")
         self._check_final_status(item, event.output_index)
         if any(earlier.done is None for earlier in self._items[: event.output_index]):
             self._report("done-in-order", f"Item {event.output_index} is done too early.")
@@ -346,14 +341,10 @@ class StreamChecker:
     def _check_annotation(self, event: OutputTextAnnotationAdded) -> None:
         if part := self._advance_part(event, "annotation"):
             if event.annotation_index != part.annotations:
-                self._report(
-                    "annotation-index", f"{event.annotation_index} instead of {part.annotations}."
-                )
+                self._report("annotation-index", f"{event.annotation_index} instead of {part.annotations}.")
             part.annotations += 1
 
-    def _find_open_call(
-        self, event: FunctionCallArgumentsDelta | FunctionCallArgumentsDone
-    ) -> CheckedItem | None:
+    def _find_open_call(self, event: FunctionCallArgumentsDelta | FunctionCallArgumentsDone) -> CheckedItem | None:
         if (state := self._find_event_item(event)) is None:
             return None
         if not isinstance(state.item, FunctionCall):

@@ -5,24 +5,30 @@ window is rejected or cut, never between a call and its output.
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
-from antiphon.protocol import token_estimate
 from antiphon.protocol.errors import RequestError
 from antiphon.protocol.items import (
     CUSTOM_TOOL_CALL_OUTPUT,
     CallKey,
+    Content,
     ExtensionItem,
     FunctionCall,
     FunctionCallOutput,
+    InputFile,
+    InputImage,
+    InputVideo,
     Item,
     ItemReference,
     Message,
     Reasoning,
     call_key,
+    content_text,
     output_key,
 )
 from antiphon.protocol.request import Truncation
+from antiphon.protocol.struct import encode
+from antiphon.protocol.tools import Tool
 
 OUTPUT_TYPES = frozenset({FunctionCallOutput, ExtensionItem})
 CALL_AND_OUTPUT_TYPES = OUTPUT_TYPES | {FunctionCall}
@@ -34,9 +40,7 @@ MISSING_OUTPUT_TEXT = "No output was given for this call."
 FindItem = Callable[[str], Item | None]
 
 
-def assemble(
-    history: Sequence[Item], input: Sequence[Item], find: FindItem | None = None
-) -> list[Item]:
+def assemble(history: Sequence[Item], input: Sequence[Item], find: FindItem | None = None) -> list[Item]:
     """Return the history followed by the input, with references resolved.
 
     `find` looks up stored items that are not part of this history.
@@ -44,17 +48,13 @@ def assemble(
     # The specification: "The server MUST load prior input and output … order preserved."
     resolved = input
     if ItemReference in map(type, input):
-        resolved = [
-            _resolve_reference(item, index, history, find) for index, item in enumerate(input)
-        ]
+        resolved = [_resolve_reference(item, index, history, find) for index, item in enumerate(input)]
     if not OUTPUT_TYPES.isdisjoint(map(type, resolved)):
         check_outputs_match_calls(history, resolved)
     return [*history, *resolved]
 
 
-def _resolve_reference(
-    item: Item, index: int, history: Sequence[Item], find: FindItem | None
-) -> Item:
+def _resolve_reference(item: Item, index: int, history: Sequence[Item], find: FindItem | None) -> Item:
     if not isinstance(item, ItemReference):
         return item
     known = (earlier for earlier in history if earlier.id == item.id)
@@ -123,18 +123,14 @@ def repair_unpaired(items: Sequence[Item], unpaired: Collection[str]) -> list[It
         if pair is None or pair[1] not in unpaired:
             repaired.append(item)
         elif isinstance(item, FunctionCall | ExtensionItem) and call_key(item):
-            repaired += (
-                [] if item.status == "incomplete" else [item, _missing_output(item, pair[1])]
-            )
+            repaired += [] if item.status == "incomplete" else [item, _missing_output(item, pair[1])]
     return repaired
 
 
 def _missing_output(call: FunctionCall | ExtensionItem, call_id: str) -> Item:
     if isinstance(call, FunctionCall):
         return FunctionCallOutput(call_id=call_id, output=MISSING_OUTPUT_TEXT, status="incomplete")
-    return ExtensionItem(
-        type=CUSTOM_TOOL_CALL_OUTPUT, extra={"call_id": call_id, "output": MISSING_OUTPUT_TEXT}
-    )
+    return ExtensionItem(type=CUSTOM_TOOL_CALL_OUTPUT, extra={"call_id": call_id, "output": MISSING_OUTPUT_TEXT})
 
 
 def fit_to_window(items: Sequence[Item], window: int | None, truncation: Truncation) -> list[Item]:
@@ -145,7 +141,7 @@ def fit_to_window(items: Sequence[Item], window: int | None, truncation: Truncat
     """
     if window is None:
         return list(items)
-    total = token_estimate.estimate_items(items)
+    total = estimate_items(items)
     if total <= window:
         return list(items)
     if truncation == "auto":
@@ -157,7 +153,7 @@ def fit_to_window(items: Sequence[Item], window: int | None, truncation: Truncat
                 if isinstance(item, Message) and item.role in ("system", "developer"):
                     kept.append(item)
                 else:
-                    total -= token_estimate.estimate_item(item)
+                    total -= estimate_item(item)
         if total <= window:
             return kept + [item for span in spans for item in span]
     # With `auto` the last span alone is too long, so truncation is no advice any more.
@@ -183,3 +179,62 @@ def _split_at_boundaries(items: Sequence[Item]) -> list[list[Item]]:
         if not unanswered and not isinstance(item, Reasoning):
             spans.append([])
     return [span for span in spans if span]
+
+
+# Role and separators of one item.
+TOKENS_PER_ITEM = 4
+# OpenAI's count for an image of 1024 × 1024 pixels at high detail; the real size is not known here.
+TOKENS_PER_IMAGE = 765
+# A round number: the length of the video is not known here either.
+TOKENS_PER_VIDEO = 5_000
+
+
+def estimate_text(text: str) -> int:
+    """Estimate the tokens of a text."""
+    if text.isascii():
+        return (len(text) + 3) // 4
+    # Encoding is done in C; counting in Python would be slow for a long conversation.
+    ascii = len(text.encode("ascii", "ignore"))
+    return (ascii + 3) // 4 + len(text) - ascii
+
+
+def estimate_items(items: Iterable[Item]) -> int:
+    """Estimate the tokens of a conversation."""
+    return sum(map(estimate_item, items))
+
+
+def estimate_item(item: Item) -> int:
+    """Estimate the tokens of one item."""
+    match item:
+        case Message(content=content):
+            return TOKENS_PER_ITEM + _estimate_contents(content)
+        case FunctionCall(name=name, arguments=arguments):
+            return TOKENS_PER_ITEM + estimate_text(name) + estimate_text(arguments)
+        case FunctionCallOutput(output=output):
+            return TOKENS_PER_ITEM + (estimate_text(output) if isinstance(output, str) else _estimate_contents(output))
+        case Reasoning(summary=summary, content=content):
+            return TOKENS_PER_ITEM + _estimate_contents(summary) + (_estimate_contents(content) if content else 0)
+        case _:
+            return TOKENS_PER_ITEM + estimate_text(encode(item).decode())
+
+
+def estimate_prompt(instructions: str | None, tools: Sequence[Tool], items: Iterable[Item]) -> int:
+    """Estimate the input tokens of a model: instructions, tools and items."""
+    offered = estimate_text(encode(list(tools)).decode()) if tools else 0
+    return estimate_text(instructions or "") + offered + estimate_items(items)
+
+
+def _estimate_contents(content: Iterable[Content]) -> int:
+    return sum(map(_estimate_content, content))
+
+
+def _estimate_content(part: Content) -> int:
+    match part:
+        case InputImage():
+            return TOKENS_PER_IMAGE
+        case InputVideo():
+            return TOKENS_PER_VIDEO
+        case InputFile(file_data=data):
+            return TOKENS_PER_IMAGE + (len(data) // 8 if data else 0)
+        case _:
+            return estimate_text(content_text(part))

@@ -7,9 +7,8 @@ from typing import ClassVar, Literal, cast
 
 from msgspec import UNSET, UnsetType
 
-from antiphon.protocol.content import Content, LogProb, TextAnnotation
 from antiphon.protocol.errors import ErrorPayload
-from antiphon.protocol.items import Item
+from antiphon.protocol.items import Content, Item, LogProb, TextAnnotation
 from antiphon.protocol.response import Response
 from antiphon.protocol.struct import ProtocolStruct, decode_as
 
@@ -199,9 +198,7 @@ class ReasoningSummaryTextDone(SummaryEvent):
 class FunctionCallArgumentsDelta(ItemEvent):
     """A piece of a call's arguments."""
 
-    type: Literal["response.function_call_arguments.delta"] = (
-        "response.function_call_arguments.delta"
-    )
+    type: Literal["response.function_call_arguments.delta"] = "response.function_call_arguments.delta"
     delta: str
     obfuscation: str | UnsetType = UNSET
 
@@ -239,27 +236,10 @@ class ExtensionEvent(SequencedEvent):
 
 
 LifecycleEvent = (
-    ResponseCreated
-    | ResponseQueued
-    | ResponseInProgress
-    | ResponseCompleted
-    | ResponseFailed
-    | ResponseIncomplete
+    ResponseCreated | ResponseQueued | ResponseInProgress | ResponseCompleted | ResponseFailed | ResponseIncomplete
 )
-DeltaEvent = (
-    OutputTextDelta
-    | RefusalDelta
-    | ReasoningDelta
-    | ReasoningSummaryTextDelta
-    | FunctionCallArgumentsDelta
-)
-TextDoneEvent = (
-    OutputTextDone
-    | RefusalDone
-    | ReasoningDone
-    | ReasoningSummaryTextDone
-    | FunctionCallArgumentsDone
-)
+DeltaEvent = OutputTextDelta | RefusalDelta | ReasoningDelta | ReasoningSummaryTextDelta | FunctionCallArgumentsDelta
+TextDoneEvent = OutputTextDone | RefusalDone | ReasoningDone | ReasoningSummaryTextDone | FunctionCallArgumentsDone
 Event = (
     LifecycleEvent
     | DeltaEvent

@@ -41,9 +41,7 @@ class EventEmitter:
         """Append a delta without logprobs or obfuscation."""
         # Hot path: copy the template and append to the fold's own list, instead of building the
         # event field by field and dispatching it through the fold.
-        self.pending.append(
-            replace(open_text.delta_template, sequence_number=self.next_number, delta=text)
-        )
+        self.pending.append(replace(open_text.delta_template, sequence_number=self.next_number, delta=text))
         self.next_number += 1
         open_text.pieces.append(text)
 

@@ -10,17 +10,6 @@ from typing import ClassVar, get_args
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
-from antiphon.protocol.content import (
-    Content,
-    LogProb,
-    OutputText,
-    ReasoningText,
-    RefusalContent,
-    SummaryText,
-    TextAnnotation,
-    TextContent,
-    content_text,
-)
 from antiphon.protocol.errors import RemoteProtocolError
 from antiphon.protocol.events import (
     ContentEvent,
@@ -39,14 +28,23 @@ from antiphon.protocol.events import (
     SummaryEvent,
     TextDoneEvent,
 )
-from antiphon.protocol.items import FunctionCall, Item, Message, Reasoning
-from antiphon.protocol.response import Response
-from antiphon.protocol.text_kinds import (
-    DELTA_EVENTS,
-    PART_ADDED_EVENTS,
-    PART_DONE_EVENTS,
-    TEXT_DONE_EVENTS,
+from antiphon.protocol.items import (
+    Content,
+    FunctionCall,
+    Item,
+    LogProb,
+    Message,
+    OutputText,
+    Reasoning,
+    ReasoningText,
+    RefusalContent,
+    SummaryText,
+    TextAnnotation,
+    TextContent,
+    content_text,
 )
+from antiphon.protocol.response import Response
+from antiphon.protocol.text_kinds import DELTA_EVENTS, PART_ADDED_EVENTS, PART_DONE_EVENTS, TEXT_DONE_EVENTS
 
 
 def fold(events: Iterable[Event]) -> Response:
@@ -133,9 +131,7 @@ class Fold:
             try:
                 handle(self, event)
             except LookupError:
-                raise RemoteProtocolError(
-                    f"{event.type} names a part that was never added"
-                ) from None
+                raise RemoteProtocolError(f"{event.type} names a part that was never added") from None
 
     @property
     def response(self) -> Response:
@@ -181,11 +177,7 @@ class Fold:
         draft.pieces, draft.content, draft.summary = [], {}, {}
 
     def _set_part(
-        self,
-        event: ContentPartAdded
-        | ContentPartDone
-        | ReasoningSummaryPartAdded
-        | ReasoningSummaryPartDone,
+        self, event: ContentPartAdded | ContentPartDone | ReasoningSummaryPartAdded | ReasoningSummaryPartDone
     ) -> None:
         draft = self._drafts[event.output_index]
         if isinstance(event, ContentEvent):

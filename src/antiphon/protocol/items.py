@@ -8,14 +8,156 @@ from typing import Annotated, ClassVar, Literal, cast
 
 from msgspec import UNSET, Meta, UnsetType, field
 
-from antiphon.protocol.content import Content, InputText, LongText, content_text
-from antiphon.protocol.struct import (
-    InvalidValueError,
-    ProtocolStruct,
-    encode,
-    is_extension_type,
-    join_path,
+from antiphon.protocol.struct import InvalidValueError, ProtocolStruct, encode, is_extension_type, join_path
+
+# The limits of the OpenAPI file, in characters.
+# The file limits input only; they apply to output here too, because clients send it back.
+MAX_TEXT_LENGTH = 10_485_760
+MAX_IMAGE_LENGTH = 20_971_520
+MAX_FILE_LENGTH = 33_554_432
+
+LongText = Annotated[str, Meta(max_length=MAX_TEXT_LENGTH)]
+
+
+class InputText(ProtocolStruct):
+    """Text given to the model."""
+
+    type: Literal["input_text"] = "input_text"
+    text: LongText
+
+
+class InputImage(ProtocolStruct):
+    """An image given to the model, by URL or as a data URL."""
+
+    type: Literal["input_image"] = "input_image"
+    image_url: Annotated[str, Meta(max_length=MAX_IMAGE_LENGTH)] | None = None
+    # The specification has the first three; `original` is OpenAI's.
+    detail: Literal["low", "high", "auto", "original"] = "auto"
+
+
+class InputFile(ProtocolStruct):
+    """A file given to the model, by URL or as data."""
+
+    type: Literal["input_file"] = "input_file"
+    filename: str | UnsetType = UNSET
+    file_data: Annotated[str, Meta(max_length=MAX_FILE_LENGTH)] | UnsetType = UNSET
+    file_url: str | UnsetType = UNSET
+
+
+class InputVideo(ProtocolStruct):
+    """A video given to the model."""
+
+    type: Literal["input_video"] = "input_video"
+    video_url: str
+
+
+class UrlCitation(ProtocolStruct):
+    """A span of the text and the web page it cites."""
+
+    type: Literal["url_citation"] = "url_citation"
+    url: str
+    # Not negative: Python would count such an index from the end of the text.
+    start_index: Annotated[int, Meta(ge=0)]
+    end_index: Annotated[int, Meta(ge=0)]
+    title: str
+
+
+class ExtensionAnnotation(ProtocolStruct):
+    """An annotation of a type that is not in the specification."""
+
+    accepts_unknown_types: ClassVar[bool] = True
+    type: str
+
+
+TextAnnotation = UrlCitation | ExtensionAnnotation
+
+
+class TopLogProb(ProtocolStruct):
+    """One of the most likely tokens."""
+
+    token: str
+    logprob: float
+    bytes: list[int]
+
+
+class LogProb(ProtocolStruct):
+    """The token the model chose, its log probability, and the most likely ones."""
+
+    token: str
+    logprob: float
+    bytes: list[int]
+    top_logprobs: list[TopLogProb]
+
+
+class OutputText(ProtocolStruct):
+    """Text the model wrote."""
+
+    type: Literal["output_text"] = "output_text"
+    text: LongText
+    annotations: list[TextAnnotation] = field(default_factory=list[TextAnnotation])
+    logprobs: list[LogProb] | UnsetType = UNSET
+
+
+class RefusalContent(ProtocolStruct):
+    """The text of a refusal."""
+
+    type: Literal["refusal"] = "refusal"
+    refusal: LongText
+
+
+class TextContent(ProtocolStruct):
+    """Text that is neither input nor output."""
+
+    type: Literal["text"] = "text"
+    text: LongText
+
+
+class SummaryText(ProtocolStruct):
+    """A part of a reasoning summary, which is safe to show."""
+
+    type: Literal["summary_text"] = "summary_text"
+    text: LongText
+
+
+class ReasoningText(ProtocolStruct):
+    """Raw reasoning."""
+
+    type: Literal["reasoning_text"] = "reasoning_text"
+    text: LongText
+
+
+# Any union of parts accepts these, so a part that only one provider knows survives a round trip.
+class ExtensionContent(ProtocolStruct):
+    """A part of a type that is not in the specification, `slug:name`; `extra` holds its fields."""
+
+    accepts_unknown_types: ClassVar[bool] = True
+    type: str
+
+
+Content = (
+    InputText
+    | InputImage
+    | InputFile
+    | InputVideo
+    | OutputText
+    | RefusalContent
+    | TextContent
+    | SummaryText
+    | ReasoningText
+    | ExtensionContent
 )
+
+
+def content_text(part: Content) -> str:
+    """Return the text of a part, or the empty string if it has none."""
+    match part:
+        case RefusalContent():
+            return part.refusal
+        case InputText() | OutputText() | TextContent() | SummaryText() | ReasoningText():
+            return part.text
+        case _:
+            return ""
+
 
 Role = Literal["user", "assistant", "system", "developer"]
 ItemStatus = Literal["in_progress", "completed", "incomplete"]
@@ -28,9 +170,7 @@ FunctionName = Annotated[str, Meta(min_length=1, max_length=64, pattern="^[a-zA-
 # The specification allows `output_text` and `refusal` for an assistant; the other two are accepted
 # because they can only mean text.
 _ASSISTANT_CONTENT_TYPES = frozenset({"output_text", "refusal", "text", "input_text"})
-_PROMPT_CONTENT_TYPES = frozenset(
-    {"input_text", "input_image", "input_file", "input_video", "text"}
-)
+_PROMPT_CONTENT_TYPES = frozenset({"input_text", "input_image", "input_file", "input_video", "text"})
 
 
 class Message(ProtocolStruct):
@@ -55,11 +195,7 @@ class Message(ProtocolStruct):
             allowed = _ASSISTANT_CONTENT_TYPES if assistant else _PROMPT_CONTENT_TYPES
             for index, part in enumerate(cast("list[object]", content)):
                 name = cast("dict[str, object]", part).get("type") if isinstance(part, dict) else ""
-                if (
-                    isinstance(name, str)
-                    and name
-                    and name not in allowed | _own_extension_type(name)
-                ):
+                if isinstance(name, str) and name and name not in allowed | _own_extension_type(name):
                     known = ", ".join(f"'{value}'" for value in sorted(allowed))
                     name = name[:80]
                     raise InvalidValueError(
@@ -89,9 +225,7 @@ class FunctionCall(ProtocolStruct):
     status: ItemStatus | UnsetType = UNSET
 
     @classmethod
-    def of(
-        cls, name: str, arguments: object, *, call_id: str, id: str | UnsetType = UNSET
-    ) -> "FunctionCall":
+    def of(cls, name: str, arguments: object, *, call_id: str, id: str | UnsetType = UNSET) -> "FunctionCall":
         """Return a call in progress; arguments may be any JSON value."""
         text = arguments if isinstance(arguments, str) else encode(arguments).decode()
         return cls(id=id, call_id=call_id, name=name, arguments=text, status="in_progress")
@@ -109,9 +243,7 @@ class FunctionCallOutput(ProtocolStruct):
     @property
     def text(self) -> str:
         """The text of the output, joined."""
-        return (
-            self.output if isinstance(self.output, str) else "".join(map(content_text, self.output))
-        )
+        return self.output if isinstance(self.output, str) else "".join(map(content_text, self.output))
 
 
 class Reasoning(ProtocolStruct):
@@ -167,15 +299,7 @@ CUSTOM_TOOL_CALL = "openai:custom_tool_call"
 CUSTOM_TOOL_CALL_OUTPUT = "openai:custom_tool_call_output"
 """A call of a tool whose input is plain text, and its output; matched by call_id as functions'."""
 
-Item = (
-    Message
-    | FunctionCall
-    | FunctionCallOutput
-    | Reasoning
-    | Compaction
-    | ItemReference
-    | ExtensionItem
-)
+Item = Message | FunctionCall | FunctionCallOutput | Reasoning | Compaction | ItemReference | ExtensionItem
 
 
 def user_message(text: str) -> Message:

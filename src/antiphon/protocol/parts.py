@@ -10,10 +10,9 @@ from typing import Literal
 
 from msgspec import Struct
 
-from antiphon.protocol.content import LogProb
-from antiphon.protocol.content import TextAnnotation as AnnotationValue
 from antiphon.protocol.errors import ErrorPayload, UpstreamError
-from antiphon.protocol.items import Item, Phase
+from antiphon.protocol.items import Item, LogProb, Phase
+from antiphon.protocol.items import TextAnnotation as AnnotationValue
 
 Key = int | str
 
@@ -123,21 +122,7 @@ class Failure(Struct, frozen=True):
     def exception(self) -> UpstreamError:
         """The failure as an exception."""
         error = self.error
-        return UpstreamError(
-            error.message, status=self.status, type=error.type, code=error.code, param=error.param
-        )
+        return UpstreamError(error.message, status=self.status, type=error.type, code=error.code, param=error.param)
 
 
-Part = (
-    Text
-    | Refusal
-    | Reasoning
-    | Call
-    | Annotation
-    | Whole
-    | Extension
-    | Usage
-    | Warn
-    | Finish
-    | Failure
-)
+Part = Text | Refusal | Reasoning | Call | Annotation | Whole | Extension | Usage | Warn | Finish | Failure

@@ -8,8 +8,7 @@ from typing import Annotated, Literal, cast
 
 from msgspec import UNSET, Meta, UnsetType, field
 
-from antiphon.protocol.content import MAX_TEXT_LENGTH, LongText
-from antiphon.protocol.items import Item, user_message
+from antiphon.protocol.items import MAX_TEXT_LENGTH, Item, LongText, user_message
 from antiphon.protocol.struct import InvalidValueError, ProtocolStruct, join_path
 from antiphon.protocol.tools import Tool, ToolChoice, check_custom_item
 
@@ -23,8 +22,7 @@ MAX_ITEMS_PER_REQUEST = 20
 """The most items in one request to a conversation; the limit of OpenAI's API."""
 
 Metadata = Annotated[
-    dict[Annotated[str, Meta(max_length=64)], Annotated[str, Meta(max_length=512)]],
-    Meta(max_length=16),
+    dict[Annotated[str, Meta(max_length=64)], Annotated[str, Meta(max_length=512)]], Meta(max_length=16)
 ]
 
 # Decoding is synchronous, so a longer list would block other requests. Longer conversations

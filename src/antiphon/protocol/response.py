@@ -4,16 +4,8 @@ from typing import Literal
 
 from msgspec import UNSET, UnsetType, field
 
-from antiphon.protocol.content import OutputText
-from antiphon.protocol.items import Item, Message
-from antiphon.protocol.request import (
-    ConversationParam,
-    Metadata,
-    ReasoningConfig,
-    Request,
-    TextConfig,
-    Truncation,
-)
+from antiphon.protocol.items import Item, Message, OutputText
+from antiphon.protocol.request import ConversationParam, Metadata, ReasoningConfig, Request, TextConfig, Truncation
 from antiphon.protocol.struct import ProtocolStruct
 from antiphon.protocol.tools import Tool, ToolChoice
 

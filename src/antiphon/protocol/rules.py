@@ -27,12 +27,8 @@ RESPONSE_TRANSITIONS: dict[str, frozenset[str]] = {
     "response.created": frozenset(
         {"response.queued", "response.in_progress", "response.failed", "response.incomplete"}
     ),
-    "response.queued": frozenset(
-        {"response.in_progress", "response.failed", "response.incomplete"}
-    ),
-    "response.in_progress": frozenset(
-        {"response.completed", "response.failed", "response.incomplete"}
-    ),
+    "response.queued": frozenset({"response.in_progress", "response.failed", "response.incomplete"}),
+    "response.in_progress": frozenset({"response.completed", "response.failed", "response.incomplete"}),
     "response.completed": frozenset(),
     "response.failed": frozenset(),
     "response.incomplete": frozenset(),

@@ -8,7 +8,7 @@ and fields without an attribute are kept in `extra`.
 A field whose default is `UNSET` is optional: null is accepted for it and never written.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from functools import cache
 from types import NoneType, UnionType
 from typing import (
@@ -27,6 +27,34 @@ from typing import (
 import msgspec
 from msgspec import UNSET, UnsetType, field
 from msgspec.structs import FieldInfo, fields
+
+JsonObject = dict[str, object]
+
+
+def as_object(value: object) -> JsonObject:
+    """Return an object's fields; for anything else an empty object."""
+    return cast("JsonObject", value) if isinstance(value, dict) else {}
+
+
+def as_array(value: object) -> Sequence[object]:
+    """Return an array's entries; for anything else an empty array."""
+    return cast("list[object]", value) if isinstance(value, list) else ()
+
+
+def as_string(value: object) -> str:
+    """Return a string; for anything else an empty string."""
+    return value if isinstance(value, str) else ""
+
+
+def drop_none(fields: Mapping[str, object]) -> JsonObject:
+    """Return the fields that are not null."""
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def omit(fields: Mapping[str, object], names: Container[str]) -> JsonObject:
+    """Return the fields without those of some names."""
+    return {name: fields[name] for name in fields if name not in names}
+
 
 DecodeFunction = Callable[[object, str], object]
 """Decodes a JSON value; the second argument is the path of the value, for error messages."""
@@ -273,9 +301,7 @@ def _union_by_type_decoder(kinds: Sequence[type[ProtocolStruct]]) -> DecodeFunct
         if choose := table.get(name) or (rest if is_extension_type(name) else None):
             return choose(source, path)
         hint = f"; extensions are written 'slug:{name[:64]}'" if rest else ""
-        raise InvalidValueError(
-            join_path(path, "type"), f"unknown type '{name[:64]}'; known: {known}{hint}"
-        )
+        raise InvalidValueError(join_path(path, "type"), f"unknown type '{name[:64]}'; known: {known}{hint}")
 
     return decode_kind
 
@@ -325,9 +351,7 @@ def _find_invalid_entry(raw: object, annotation: object) -> str:
     """Return the path of the entry that does not fit; msgspec does not report it."""
     if isinstance(raw, dict):
         entries = cast("dict[str, object]", raw).items()
-        return next(
-            (f".{name[:80]}" for name, v in entries if not _converts({name: v}, annotation)), ""
-        )
+        return next((f".{name[:80]}" for name, v in entries if not _converts({name: v}, annotation)), "")
     if isinstance(raw, list):
         members = enumerate(cast("list[object]", raw))
         return next((f"[{index}]" for index, v in members if not _converts([v], annotation)), "")
@@ -373,8 +397,4 @@ def is_extension_type(name: str) -> bool:
     (True, False)
     """
     slug, _, rest = name.partition(":")
-    return (
-        bool(slug and rest)
-        and _SLUG_CHARACTERS.issuperset(slug)
-        and _SLUG_CHARACTERS.issuperset(rest)
-    )
+    return bool(slug and rest) and _SLUG_CHARACTERS.issuperset(slug) and _SLUG_CHARACTERS.issuperset(rest)

@@ -69,8 +69,6 @@ def _repair_member(value: object) -> object:
             return {_repair_member(name): _repair_member(member) for name, member in fields.items()}
         case msgspec.Struct():
             members = {name: getattr(value, name) for name in value.__struct_fields__}
-            return msgspec.structs.replace(
-                value, **{name: _repair_member(member) for name, member in members.items()}
-            )
+            return msgspec.structs.replace(value, **{name: _repair_member(member) for name, member in members.items()})
         case _:
             return value

@@ -15,7 +15,7 @@ import msgspec
 from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
-from antiphon.protocol import content, items, parts
+from antiphon.protocol import items, parts
 from antiphon.protocol.errors import LocalProtocolError
 from antiphon.protocol.events import (
     ContentPartAdded,
@@ -46,11 +46,7 @@ from antiphon.protocol.text_kinds import (
 )
 
 ItemKind = Literal["message", "reasoning", "call", "whole"]
-ITEM_KINDS: dict[str, ItemKind] = {
-    "message": "message",
-    "reasoning": "reasoning",
-    "function_call": "call",
-}
+ITEM_KINDS: dict[str, ItemKind] = {"message": "message", "reasoning": "reasoning", "function_call": "call"}
 
 
 class SynthOptions(Struct, frozen=True):
@@ -100,17 +96,7 @@ ID_PREFIXES = {
 class OpenItem:
     """An item that has been added and is not done."""
 
-    __slots__ = (
-        "finished",
-        "id",
-        "index",
-        "key",
-        "kind",
-        "open_text",
-        "part_counts",
-        "source_id",
-        "value",
-    )
+    __slots__ = ("finished", "id", "index", "key", "kind", "open_text", "part_counts", "source_id", "value")
 
     def __init__(self, kind: ItemKind, key: Key, index: int, item: Item) -> None:
         self.kind: ItemKind = kind
@@ -131,10 +117,7 @@ class ItemSynth:
     """Turns the parts of items into events, and decides when items open and close."""
 
     def __init__(
-        self,
-        emitter: EventEmitter,
-        ids: Callable[[str], str],
-        options: SynthOptions = DEFAULT_OPTIONS,
+        self, emitter: EventEmitter, ids: Callable[[str], str], options: SynthOptions = DEFAULT_OPTIONS
     ) -> None:
         self._emitter = emitter
         self._new_id = ids
@@ -206,10 +189,7 @@ class ItemSynth:
         open_text = self._ensure_text(message, OUTPUT_TEXT, part.part)
         index, open_text.annotations = open_text.annotations, open_text.annotations + 1
         self._emitter.emit(
-            OutputTextAnnotationAdded,
-            annotation_index=index,
-            annotation=annotation,
-            **open_text.location,
+            OutputTextAnnotationAdded, annotation_index=index, annotation=annotation, **open_text.location
         )
 
     def add_call(self, part: parts.Call) -> None:
@@ -258,13 +238,10 @@ class ItemSynth:
         item = self._ensure_item("message", key, phase)
         for index, piece in enumerate(message.content):
             open_text = self._ensure_text(
-                item, REFUSAL if isinstance(piece, content.RefusalContent) else OUTPUT_TEXT, index
+                item, REFUSAL if isinstance(piece, items.RefusalContent) else OUTPUT_TEXT, index
             )
-            is_text = isinstance(piece, content.OutputText)
-            text, logprobs = (
-                content.content_text(piece),
-                (piece.logprobs or None) if is_text else None,
-            )
+            is_text = isinstance(piece, items.OutputText)
+            text, logprobs = (items.content_text(piece), (piece.logprobs or None) if is_text else None)
             if text or logprobs:
                 self._add_delta(open_text, text, logprobs)
             for annotation in piece.annotations if is_text else []:
@@ -275,18 +252,14 @@ class ItemSynth:
     def _add_whole_reasoning(self, reasoning: Reasoning, key: Key) -> None:
         item = self._ensure_item("reasoning", key)
         for index, piece in enumerate(reasoning.content or []):
-            self.add_reasoning(parts.Reasoning(content.content_text(piece), key, index))
+            self.add_reasoning(parts.Reasoning(items.content_text(piece), key, index))
         for index, piece in enumerate(reasoning.summary):
-            self.add_reasoning(
-                parts.Reasoning(key=key, part=index, summary=content.content_text(piece))
-            )
+            self.add_reasoning(parts.Reasoning(key=key, part=index, summary=items.content_text(piece)))
         # The final item takes its encrypted content from this value.
         item.value = reasoning
         self._finish_item(item)
 
-    def _add_whole_other(
-        self, item: items.FunctionCallOutput | items.Compaction | items.ExtensionItem
-    ) -> None:
+    def _add_whole_other(self, item: items.FunctionCallOutput | items.Compaction | items.ExtensionItem) -> None:
         self._finish_growing()
         id = self._new_id(ID_PREFIXES.get(item.type, "item"))
         if isinstance(item, items.Compaction):
@@ -329,11 +302,7 @@ class ItemSynth:
         self._used_call_ids.add(call_id)
         id = call_id if self._reuse_call_ids else self._new_id(ID_PREFIXES["function_call"])
         call = FunctionCall(
-            id=id,
-            call_id=call_id,
-            name=repair_surrogates(part.name),
-            arguments="",
-            status="in_progress",
+            id=id, call_id=call_id, name=repair_surrogates(part.name), arguments="", status="in_progress"
         )
         item = self._open_calls[part.key] = self._open_item("call", part.key, call)
         item.source_id = part.call_id
@@ -363,14 +332,10 @@ class ItemSynth:
         return item.open_text
 
     def _bind_pieces(self, item: OpenItem, open_text: OpenText) -> OpenText:
-        open_text.pieces = self._emitter.fold.open_text_pieces(
-            item.index, open_text.kind.index_field, open_text.index
-        )
+        open_text.pieces = self._emitter.fold.open_text_pieces(item.index, open_text.kind.index_field, open_text.index)
         return open_text
 
-    def _add_delta(
-        self, open_text: OpenText, text: str, logprobs: list[content.LogProb] | None = None
-    ) -> None:
+    def _add_delta(self, open_text: OpenText, text: str, logprobs: list[items.LogProb] | None = None) -> None:
         # Only text beyond ASCII can end in half of a surrogate pair.
         if not text.isascii() or open_text.joiner.pending:
             text = open_text.joiner.feed(text)
@@ -378,14 +343,10 @@ class ItemSynth:
                 return
         if logprobs:
             logprobs = repair_value(logprobs)
-            self._emitter.emit(
-                open_text.kind.delta_event, delta=text, logprobs=logprobs, **open_text.location
-            )
+            self._emitter.emit(open_text.kind.delta_event, delta=text, logprobs=logprobs, **open_text.location)
         elif self._obfuscate and open_text.kind.obfuscatable:
             padding = self._obfuscate(text)
-            self._emitter.emit(
-                open_text.kind.delta_event, delta=text, obfuscation=padding, **open_text.location
-            )
+            self._emitter.emit(open_text.kind.delta_event, delta=text, obfuscation=padding, **open_text.location)
         else:
             self._emitter.emit_delta(open_text, text)
 
@@ -403,18 +364,14 @@ class ItemSynth:
 
     def close_all(self, status: ItemStatus) -> None:
         """Close every item; those that are not finished get the status."""
-        self.dropped_arguments = self.dropped_arguments or any(
-            call.arguments for call in self._nameless_calls.values()
-        )
+        self.dropped_arguments = self.dropped_arguments or any(call.arguments for call in self._nameless_calls.values())
         self._nameless_calls.clear()
         self._current_item = None
         self._open_calls.clear()
         while self._unclosed:
             item = self._unclosed.pop(0)
             # The last item to grow may have been cut off even if its arguments are whole JSON.
-            whole = item.finished or (
-                item is not self._last_grown and self._has_whole_arguments(item)
-            )
+            whole = item.finished or (item is not self._last_grown and self._has_whole_arguments(item))
             self._close_item(item, "completed" if whole else status)
 
     def add_empty_message(self) -> None:
@@ -450,10 +407,7 @@ class ItemSynth:
         value = self._final_item(item, status)
         if isinstance(value, FunctionCall) and not done_emitted:
             self._emitter.emit(
-                FunctionCallArgumentsDone,
-                item_id=item.id,
-                output_index=item.index,
-                arguments=value.arguments,
+                FunctionCallArgumentsDone, item_id=item.id, output_index=item.index, arguments=value.arguments
             )
         self._emitter.emit(OutputItemDone, output_index=item.index, item=value)
 
@@ -522,9 +476,7 @@ def find_open_items(events: Iterable[Event]) -> tuple[list[OpenItem], int]:
                 count = index + 1
             case OutputItemDone(output_index=index):
                 del opened[index]
-            case (
-                ContentPartAdded(content_index=part) | ReasoningSummaryPartAdded(summary_index=part)
-            ):
+            case ContentPartAdded(content_index=part) | ReasoningSummaryPartAdded(summary_index=part):
                 open_text = _reopen_text(event, TEXT_KINDS[event.part.type], part)
                 opened[event.output_index].open_text = open_text
             case ContentPartDone(output_index=index) | ReasoningSummaryPartDone(output_index=index):

@@ -7,14 +7,6 @@ new kind of text is one new entry here (and its event classes in `events`).
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from antiphon.protocol.content import (
-    Content,
-    OutputText,
-    ReasoningText,
-    RefusalContent,
-    SummaryText,
-    content_text,
-)
 from antiphon.protocol.events import (
     ContentPartAdded,
     ContentPartDone,
@@ -33,6 +25,7 @@ from antiphon.protocol.events import (
     RefusalDelta,
     RefusalDone,
 )
+from antiphon.protocol.items import Content, OutputText, ReasoningText, RefusalContent, SummaryText, content_text
 
 EventFactory = Callable[..., Event]
 
@@ -107,9 +100,7 @@ SUMMARY_TEXT = TextKind(
     ReasoningSummaryPartDone,
     lambda: SummaryText(text=""),
 )
-CALL_ARGUMENTS = TextKind(
-    "function_call", "", "", "arguments", FunctionCallArgumentsDelta, FunctionCallArgumentsDone
-)
+CALL_ARGUMENTS = TextKind("function_call", "", "", "arguments", FunctionCallArgumentsDelta, FunctionCallArgumentsDone)
 
 # Everything below is derived: the fold and the checker build their dispatch tables from it.
 _ALL = (OUTPUT_TEXT, REFUSAL, REASONING_TEXT, SUMMARY_TEXT, CALL_ARGUMENTS)

@@ -10,13 +10,14 @@ from typing import Annotated, ClassVar, Literal
 
 from msgspec import Meta
 
-from antiphon.protocol.content import Content, LongText
 from antiphon.protocol.items import (
     CUSTOM_TOOL_CALL,
     CUSTOM_TOOL_CALL_OUTPUT,
+    Content,
     ExtensionItem,
     FunctionCallOutput,
     FunctionName,
+    LongText,
 )
 from antiphon.protocol.struct import ProtocolStruct, decode
 
@@ -44,14 +45,11 @@ CUSTOM_TOOL = "openai:custom"
 """The type of a custom tool."""
 
 WEB_SEARCH_TYPES = frozenset(
-    f"openai:web_search{suffix}"
-    for suffix in ("", "_2025_08_26", "_preview", "_preview_2025_03_11")
+    f"openai:web_search{suffix}" for suffix in ("", "_2025_08_26", "_preview", "_preview_2025_03_11")
 )
 """All type names of OpenAI's web search; other providers have one too."""
 
-COMPUTER_TYPES = frozenset(
-    {"openai:computer", "openai:computer_use", "openai:computer_use_preview"}
-)
+COMPUTER_TYPES = frozenset({"openai:computer", "openai:computer_use", "openai:computer_use_preview"})
 """All type names of OpenAI's computer use."""
 
 ToolChoiceMode = Literal["none", "auto", "required"]

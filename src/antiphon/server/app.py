@@ -14,14 +14,15 @@ from starlette.types import ASGIApp
 
 from antiphon.server.asgi import Receive, Scope, Send
 from antiphon.server.endpoints.base import Endpoints
-from antiphon.server.endpoints.chat_completions import ChatCompletionsEndpoint
-from antiphon.server.endpoints.compact import CompactEndpoint
 from antiphon.server.endpoints.conversations import ConversationEndpoints
 from antiphon.server.endpoints.hashbrown import HashbrownEndpoint
-from antiphon.server.endpoints.health import HealthEndpoints
-from antiphon.server.endpoints.input_tokens import InputTokensEndpoint
-from antiphon.server.endpoints.models import ModelEndpoints
-from antiphon.server.endpoints.responses import ResponseEndpoint
+from antiphon.server.endpoints.models import HealthEndpoints, ModelEndpoints
+from antiphon.server.endpoints.responses import (
+    ChatCompletionsEndpoint,
+    CompactEndpoint,
+    InputTokensEndpoint,
+    ResponseEndpoint,
+)
 from antiphon.server.endpoints.stored_responses import StoredResponseEndpoints
 from antiphon.server.endpoints.websocket import WebSocketEndpoint
 from antiphon.server.middleware import GatewayMiddleware, route_path
@@ -30,11 +31,7 @@ from antiphon.server.settings import Settings
 from antiphon.wire.openai import OpenAIDialect
 from antiphon.wire.openresponses import Dialect
 
-DOORS: dict[str, type[Dialect]] = {
-    "/v1": Dialect,
-    "/openai/v1": OpenAIDialect,
-    "/openai": OpenAIDialect,
-}
+DOORS: dict[str, type[Dialect]] = {"/v1": Dialect, "/openai/v1": OpenAIDialect, "/openai": OpenAIDialect}
 """The dialect of each prefix."""
 
 # Starlette tries routes in order: responses, which are requested most, come first, and fixed paths
@@ -105,9 +102,7 @@ def create_app(settings: Settings | None = None) -> Starlette:
     for endpoints in ROOT_ENDPOINTS:
         routes += endpoints(service).routes("")
     app = GatewayApplication(
-        routes=routes,
-        middleware=[Middleware(GatewayMiddleware, settings=settings)],
-        lifespan=service.lifespan,
+        routes=routes, middleware=[Middleware(GatewayMiddleware, settings=settings)], lifespan=service.lifespan
     )
     app.state.service = service
     # A redirected POST loses its body in many clients; an unknown path is a 404.

@@ -101,9 +101,7 @@ async def read_body(scope: Scope, receive: Receive, limit: int) -> bytes:
 def body_too_large_error(limit: int) -> RequestError:
     """Return the 413 for a body over the limit."""
     return RequestError(
-        f"The body is larger than {limit} bytes. Send less, or files by URL.",
-        code="request_too_large",
-        status=413,
+        f"The body is larger than {limit} bytes. Send less, or files by URL.", code="request_too_large", status=413
     )
 
 
@@ -140,9 +138,7 @@ def http_send(scope: Scope, send: Send) -> Send:
     return translate
 
 
-async def send_json(
-    send: Send, body: bytes, status: int = 200, headers: Mapping[str, str] | None = None
-) -> None:
+async def send_json(send: Send, body: bytes, status: int = 200, headers: Mapping[str, str] | None = None) -> None:
     """Send a complete JSON response."""
     lines = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
     lines += [(name.encode(), value.encode()) for name, value in (headers or {}).items()]

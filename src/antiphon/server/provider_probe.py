@@ -80,9 +80,7 @@ async def probe_providers(
     """Probe all providers; `unavailable` gives the reasons why some cannot be asked."""
     client = HttpClient(Timeouts(PROBE_SECONDS, PROBE_SECONDS, PROBE_SECONDS))
     try:
-        probes = (
-            probe_provider(p, keys.get(p.name), client, unavailable.get(p.name)) for p in providers
-        )
+        probes = (probe_provider(p, keys.get(p.name), client, unavailable.get(p.name)) for p in providers)
         results = await asyncio.gather(*probes)
     finally:
         client.close()
@@ -126,17 +124,13 @@ async def probe_provider(
     )
 
 
-async def _list_models(
-    adapter: Adapter, key: str | None, client: HttpClient
-) -> tuple[ProviderStatus, str, list[str]]:
+async def _list_models(adapter: Adapter, key: str | None, client: HttpClient) -> tuple[ProviderStatus, str, list[str]]:
     provider = adapter.provider
     listing = adapter.models_request()
     if listing is None:
         return "configured", f"its models cannot be listed; write {provider.name}/NAME", []
     headers = {"accept": "application/json", **listing.headers, **provider.headers}
-    request = HttpRequest(
-        url=listing.url, method=listing.method, headers=headers, peer_name=provider.name
-    )
+    request = HttpRequest(url=listing.url, method=listing.method, headers=headers, peer_name=provider.name)
     deadline = asyncio.get_running_loop().time() + PROBE_SECONDS
     try:
         async with asyncio.timeout_at(deadline):
@@ -147,14 +141,8 @@ async def _list_models(
         response = await client.fetch(replace(request, headers=headers))
     # Some compatible servers implement only the endpoints that create responses.
     if response.status in NO_MODEL_LIST_STATUSES:
-        return (
-            "reached",
-            f"{listing.url} answers {response.status}: no list, or a wrong address",
-            [],
-        )
-    if location := redirect_target(
-        response.status, response.headers, listing.url, adapter.base_url
-    ):
+        return ("reached", f"{listing.url} answers {response.status}: no list, or a wrong address", [])
+    if location := redirect_target(response.status, response.headers, listing.url, adapter.base_url):
         raise redirect_error(provider.name, response.status, redact_key(location, key or ""))
     if not 200 <= response.status < 300:
         message = str(adapter.decode_error(response.status, response.headers, response.body))

@@ -91,9 +91,7 @@ class Service:
             cache=ContextCache(settings.memory_bytes, settings.memory_seconds),
             background_slots=settings.background_slots,
         )
-        retention = Retention(
-            settings.response_seconds, settings.event_seconds, settings.sweep_seconds
-        )
+        retention = Retention(settings.response_seconds, settings.event_seconds, settings.sweep_seconds)
         self._maintenance = Maintenance(engine, retention)
         # Another process may serve the same folder: what it is still working on is not abandoned.
         recover = self._folder_lock is None or self._folder_lock.is_held

@@ -126,21 +126,14 @@ class Settings:
             check_table(dict(provider.timeouts), TIMEOUT_KEYS, f"providers[{index}].timeouts")
 
     @classmethod
-    def from_config(
-        cls, path: Path | str | None = None, *, agents: Sequence[Agent] = ()
-    ) -> "Settings":
+    def from_config(cls, path: Path | str | None = None, *, agents: Sequence[Agent] = ()) -> "Settings":
         """Return settings from `antiphon.toml` and the environment; raises ConfigError."""
         settings = cls(agents=agents)
         return settings.with_config(load_config(path, agents=settings.agent_models))
 
     def with_config(self, config: GatewayConfig) -> "Settings":
         """Return these settings with the providers and aliases of a configuration."""
-        return replace(
-            self,
-            providers=list(config.providers.values()),
-            keys=config.keys,
-            aliases=config.models,
-        )
+        return replace(self, providers=list(config.providers.values()), keys=config.keys, aliases=config.models)
 
     @property
     def ready(self) -> list[str]:

@@ -11,7 +11,7 @@ import msgspec
 
 from antiphon.protocol.errors import AntiphonError
 from antiphon.store import base
-from antiphon.wire.hashbrown.threads import Json
+from antiphon.wire.hashbrown.request import Json
 
 
 class ThreadError(AntiphonError):

@@ -10,7 +10,9 @@ contract suite in `tests/store`. The rules for all of them:
 - A failing engine raises StoreError; the next call may succeed.
 """
 
-from collections.abc import Callable, Sequence
+import asyncio
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from typing import Literal, Protocol
 
 from msgspec import Struct
@@ -18,6 +20,45 @@ from msgspec import Struct
 from antiphon.protocol.errors import RequestError, StoreError
 from antiphon.protocol.items import Item
 from antiphon.protocol.response import Response
+
+POLL_SECONDS = 1.0
+"""The longest wait for a notification. Other processes do not notify us, so readers also poll."""
+
+
+class Notifier:
+    """The subscribers of each response. A response without subscribers takes no memory."""
+
+    def __init__(self) -> None:
+        self._subscribers: dict[str, set[asyncio.Future[None]]] = {}
+
+    def __len__(self) -> int:
+        return len(self._subscribers)
+
+    def notify(self, id: str) -> None:
+        """Wake all subscribers of a response."""
+        for future in self._subscribers.get(id, ()):
+            if not future.done():
+                future.set_result(None)
+
+    @contextmanager
+    def subscribe(self, id: str) -> Generator[asyncio.Future[None]]:
+        """Yield a future that is done at the next notification for a response."""
+        # A future per wait, not an event per response: nothing has to be reset between two waits.
+        future = asyncio.get_running_loop().create_future()
+        subscribers = self._subscribers.setdefault(id, set())
+        subscribers.add(future)
+        try:
+            yield future
+        finally:
+            subscribers.discard(future)
+            if not subscribers:
+                self._subscribers.pop(id, None)
+
+
+async def wait_for_notification(notification: asyncio.Future[None]) -> None:
+    """Wait for a notification, for at most POLL_SECONDS."""
+    await asyncio.wait([notification], timeout=POLL_SECONDS)
+
 
 TERMINAL_STATUSES = frozenset({"completed", "failed", "incomplete", "cancelled"})
 
@@ -135,9 +176,7 @@ class ResponseStore(Protocol):
         """
         ...
 
-    async def list_input_items(
-        self, id: str, cursor: PageCursor, *, tenant: str = ""
-    ) -> ItemPage | None:
+    async def list_input_items(self, id: str, cursor: PageCursor, *, tenant: str = "") -> ItemPage | None:
         """Return a page of a response's own input, None if there is no such response."""
         ...
 
@@ -190,9 +229,7 @@ class Feed(Protocol):
         """
         ...
 
-    async def read(
-        self, id: str, after: int, *, limit: int = 512, tenant: str = ""
-    ) -> LoggedEvents | None:
+    async def read(self, id: str, after: int, *, limit: int = 512, tenant: str = "") -> LoggedEvents | None:
         """Return events with sequence numbers above `after`; None if there is no such log."""
         ...
 
@@ -204,9 +241,7 @@ class Feed(Protocol):
 class ConversationStore(Protocol):
     """Storage of conversations and their items."""
 
-    async def save_conversation(
-        self, conversation: StoredConversation, *, tenant: str = ""
-    ) -> None:
+    async def save_conversation(self, conversation: StoredConversation, *, tenant: str = "") -> None:
         """Create or update a conversation."""
         ...
 
@@ -226,9 +261,7 @@ class ConversationStore(Protocol):
         """Return a page of a conversation's items, None if there is no such conversation."""
         ...
 
-    async def find_conversation_item(
-        self, id: str, item_id: str, *, tenant: str = ""
-    ) -> Item | None:
+    async def find_conversation_item(self, id: str, item_id: str, *, tenant: str = "") -> Item | None:
         """Return one item of a conversation, the newest if two have the id."""
         ...
 

@@ -15,12 +15,13 @@ from antiphon.store.base import (
     IdempotencyRecord,
     ItemPage,
     LoggedEvents,
+    Notifier,
     PageCursor,
     StoredConversation,
     StoredResponse,
     paginate,
+    wait_for_notification,
 )
-from antiphon.store.notify import Notifier, wait_for_notification
 
 TenantKey = tuple[str, str]
 """A tenant, and an id or key that is unique within it."""
@@ -63,9 +64,7 @@ class MemoryConversations:
         self._conversations: dict[TenantKey, _ConversationRecord] = {}
         self._items_by_id: dict[TenantKey, list[Item]] = {}
 
-    async def save_conversation(
-        self, conversation: StoredConversation, *, tenant: str = ""
-    ) -> None:
+    async def save_conversation(self, conversation: StoredConversation, *, tenant: str = "") -> None:
         key = (tenant, conversation.id)
         record = self._conversations.setdefault(key, _ConversationRecord(conversation))
         record.conversation = conversation
@@ -91,9 +90,7 @@ class MemoryConversations:
         record = self._conversations.get((tenant, id))
         return record and paginate(record.items, cursor)
 
-    async def find_conversation_item(
-        self, id: str, item_id: str, *, tenant: str = ""
-    ) -> Item | None:
+    async def find_conversation_item(self, id: str, item_id: str, *, tenant: str = "") -> Item | None:
         record = self._conversations.get((tenant, id))
         newest_first = reversed(record.items if record else [])
         return next((item for item in newest_first if item.id == item_id), None)
@@ -223,9 +220,7 @@ class MemoryStore(MemoryConversations):
             record = self._find_record(record.response.previous_response_id or "", tenant)
         return None
 
-    async def list_input_items(
-        self, id: str, cursor: PageCursor, *, tenant: str = ""
-    ) -> ItemPage | None:
+    async def list_input_items(self, id: str, cursor: PageCursor, *, tenant: str = "") -> ItemPage | None:
         record = self._find_record(id, tenant)
         return record and paginate(record.input, cursor)
 
@@ -298,9 +293,7 @@ class MemoryStore(MemoryConversations):
         self.notifier.notify(id)
         return True
 
-    async def read(
-        self, id: str, after: int, *, limit: int = 512, tenant: str = ""
-    ) -> LoggedEvents | None:
+    async def read(self, id: str, after: int, *, limit: int = 512, tenant: str = "") -> LoggedEvents | None:
         record = self._find_record(id, tenant)
         # A log with a part missing would look complete to its reader.
         if record is None or record.swept:

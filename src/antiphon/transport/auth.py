@@ -48,11 +48,7 @@ def make_signer(credential: Credential | None, key: str | None) -> Signer:
 def credentials_error(message: str, *, retryable: bool = False) -> UpstreamError:
     """Return the error for credentials that are missing or invalid."""
     return UpstreamError(
-        message,
-        status=401,
-        type="authentication_error",
-        code="missing_credentials",
-        retryable=retryable,
+        message, status=401, type="authentication_error", code="missing_credentials", retryable=retryable
     )
 
 
@@ -68,9 +64,7 @@ class KeySigner:
         if not self._key:
             return {}
         if not (self._key.isascii() and self._key.isprintable()):
-            raise credentials_error(
-                "The API key contains a character that no header may contain. Copy it again."
-            )
+            raise credentials_error("The API key contains a character that no header may contain. Copy it again.")
         return {self._credential.header: f"{self._credential.prefix}{self._key}"}
 
 
@@ -88,20 +82,13 @@ class AwsSigner:
     def _sign(self, request: HttpRequest) -> dict[str, str]:
         auth = import_extra("botocore.auth", "bedrock")
         signed = import_extra("botocore.awsrequest", "bedrock").AWSRequest(
-            method=request.method,
-            url=request.url,
-            data=request.body,
-            headers=_headers_to_sign(request.headers),
+            method=request.method, url=request.url, data=request.body, headers=_headers_to_sign(request.headers)
         )
         credential = self._credential
         # SigV4Auth encodes the encoded path once more, as every AWS service but S3 expects.
         signer = auth.SigV4Auth(self._load_credentials(), credential.service, credential.region)
         signer.add_auth(signed)
-        return {
-            name.lower(): value
-            for name, value in signed.headers.items()
-            if name in SIGNATURE_HEADERS
-        }
+        return {name.lower(): value for name, value in signed.headers.items() if name in SIGNATURE_HEADERS}
 
     def _load_credentials(self) -> Any:
         """Return the current credentials; raises UpstreamError."""
@@ -135,9 +122,7 @@ class AwsSigner:
         return self._credential.profile or os.environ.get("AWS_PROFILE")
 
     def _find_credentials(self) -> Any:
-        session = import_extra("botocore.session", "bedrock").Session(
-            profile=self._credential.profile
-        )
+        session = import_extra("botocore.session", "bedrock").Session(profile=self._credential.profile)
         return session.get_credentials()
 
 
@@ -153,8 +138,7 @@ def _headers_to_sign(headers: Mapping[str, str]) -> dict[str, str]:
     return {
         name: value
         for name, value in lowered
-        if name == "content-type"
-        or (name.startswith("x-amz-") and name.title() not in SIGNATURE_HEADERS)
+        if name == "content-type" or (name.startswith("x-amz-") and name.title() not in SIGNATURE_HEADERS)
     }
 
 
@@ -209,9 +193,7 @@ class GoogleSigner(TokenSigner):
                 self._credentials, _ = import_extra("google.auth", "vertex").default(scopes=scopes)
             self._credentials.refresh(requests.Request())
         except errors.GoogleAuthError as error:
-            raise credentials_error(
-                _google_error_message(error, errors), retryable=error.retryable
-            ) from error
+            raise credentials_error(_google_error_message(error, errors), retryable=error.retryable) from error
         except LIBRARY_ERRORS as error:
             raise credentials_error(_google_error_message(error, errors)) from error
 
@@ -228,12 +210,10 @@ def _google_error_message(error: Exception, errors: Any) -> str:
     if isinstance(error, errors.TransportError):
         return f"Google's token server cannot be reached ({kind}). Check the network."
     if os.environ.get(GOOGLE_CREDENTIALS_VARIABLE):
-        return f"The Google credentials cannot be used ({kind}). Check the file in {GOOGLE_CREDENTIALS_VARIABLE}."  # noqa: E501
+        return f"The Google credentials cannot be used ({kind}). Check the file in {GOOGLE_CREDENTIALS_VARIABLE}."
     if isinstance(error, errors.DefaultCredentialsError):
         login = "gcloud auth application-default login"
-        return (
-            f"There are no Google credentials. Run '{login}', or set {GOOGLE_CREDENTIALS_VARIABLE}."
-        )
+        return f"There are no Google credentials. Run '{login}', or set {GOOGLE_CREDENTIALS_VARIABLE}."
     return f"Google gave no token ({kind}). Log in again."
 
 
@@ -272,15 +252,10 @@ def import_extra(module: str, extra_name: str) -> Any:
     try:
         return import_module(module)
     except ImportError:
-        raise credentials_error(
-            f"Install antiphon[{extra_name}] to use this provider without a key."
-        ) from None
+        raise credentials_error(f"Install antiphon[{extra_name}] to use this provider without a key.") from None
 
 
-AWS_FILE_VARIABLES = {
-    "config_file": "AWS_CONFIG_FILE",
-    "credentials_file": "AWS_SHARED_CREDENTIALS_FILE",
-}
+AWS_FILE_VARIABLES = {"config_file": "AWS_CONFIG_FILE", "credentials_file": "AWS_SHARED_CREDENTIALS_FILE"}
 """botocore's names for the files of AWS, and the variables that say where they are."""
 
 

@@ -21,12 +21,7 @@ from msgspec import Struct, field
 
 from antiphon.transport.connection import HttpConnection, StaleConnectionError, Timeouts
 from antiphon.transport.proxy import Proxy, find_proxy, open_tunnel, proxy_refused_error
-from antiphon.transport.response import (
-    HttpResponse,
-    connect_error,
-    timeout_error,
-    unreachable_error,
-)
+from antiphon.transport.response import HttpResponse, connect_error, timeout_error, unreachable_error
 
 IDLE_CONNECTIONS = 256
 """The most idle connections per address."""
@@ -165,9 +160,7 @@ class HttpClient:
         for connection in self._idle.pop(address, ()):
             connection.close()
 
-    async def _connect_in_time(
-        self, address: Address, seconds: float, peer_name: str
-    ) -> HttpConnection:
+    async def _connect_in_time(self, address: Address, seconds: float, peer_name: str) -> HttpConnection:
         try:
             async with asyncio.timeout(seconds):
                 return await self._connect(address, peer_name)
@@ -184,17 +177,13 @@ class HttpClient:
         if address.proxy and secure:
             raw = await open_tunnel(address.proxy, address.host, address.port, peer_name)
             connection = make()
-            transport = await loop.start_tls(
-                raw, connection, self._tls, server_hostname=address.host
-            )
+            transport = await loop.start_tls(raw, connection, self._tls, server_hostname=address.host)
             if transport is None:
                 raise OSError("the connection was lost")
             connection.connection_made(transport)
             return connection
         peer = address.proxy or address
-        _, connection = await loop.create_connection(
-            make, peer.host, peer.port, ssl=self._tls if secure else None
-        )
+        _, connection = await loop.create_connection(make, peer.host, peer.port, ssl=self._tls if secure else None)
         return connection
 
     @cached_property

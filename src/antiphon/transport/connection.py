@@ -91,9 +91,7 @@ class HttpConnection(asyncio.Protocol):
 
     # The client calls these.
 
-    def send(
-        self, request: bytes, timeouts: Timeouts, peer_name: str, *, idempotent: bool = False
-    ) -> HttpResponse:
+    def send(self, request: bytes, timeouts: Timeouts, peer_name: str, *, idempotent: bool = False) -> HttpResponse:
         """Send a request and return its response, of which nothing has arrived yet."""
         response = HttpResponse(self, peer_name)
         if self._transport is None or self._transport.is_closing():
@@ -261,9 +259,7 @@ class HttpConnection(asyncio.Protocol):
         if status >= 200:
             coding = self._headers.get("transfer-encoding", "chunked").lower()
             if coding != "chunked":
-                raise InvalidResponseError(
-                    f"sent a body encoded as '{coding[:40]}', which was not requested."
-                )
+                raise InvalidResponseError(f"sent a body encoded as '{coding[:40]}', which was not requested.")
             self._in_head = False
             self._response.head_received(status, self._headers)
             self._set_deadline(min(self._timeouts.idle, self._timeouts.total))

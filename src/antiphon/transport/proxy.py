@@ -41,9 +41,7 @@ def find_proxy(scheme: str, host: str, port: int, peer_name: str) -> Proxy | Non
     except ValueError:
         parts, proxy_port = None, 0
     if parts is None or parts.scheme != "http" or not parts.hostname or not proxy_port:
-        raise unreachable_error(
-            peer_name, "cannot be reached: the proxy in the environment must be http://host:port."
-        )
+        raise unreachable_error(peer_name, "cannot be reached: the proxy in the environment must be http://host:port.")
     secret = f"{unquote(parts.username)}:{unquote(parts.password or '')}" if parts.username else ""
     authorization = f"Basic {base64.b64encode(secret.encode()).decode()}" if secret else ""
     return Proxy(parts.hostname, proxy_port, authorization)

@@ -51,16 +51,12 @@ def timeout_error(peer_name: str, message: str, *, retryable: bool = True) -> Up
     # Our own caller may be an SDK that retries a 504 by itself. A request that the provider may
     # still be working on would then be paid for twice; OpenAI's SDKs obey this header.
     headers = {} if retryable else {"x-should-retry": "false"}
-    return UpstreamError(
-        f"{peer_name}: {message}", status=504, code="timeout", retryable=retryable, headers=headers
-    )
+    return UpstreamError(f"{peer_name}: {message}", status=504, code="timeout", retryable=retryable, headers=headers)
 
 
 def unreachable_error(peer_name: str, message: str, *, retryable: bool = False) -> UpstreamError:
     """Return the error for a server that cannot be reached."""
-    return UpstreamError(
-        f"{peer_name}: {message}", status=502, code=UNREACHABLE, retryable=retryable
-    )
+    return UpstreamError(f"{peer_name}: {message}", status=502, code=UNREACHABLE, retryable=retryable)
 
 
 def connect_error(peer_name: str, error: OSError | UnicodeError, where: str = "") -> UpstreamError:
@@ -237,9 +233,7 @@ class HttpResponse:
         if encoding in ("gzip", "x-gzip", "deflate"):
             self._decompressor = Decompressor()
         elif encoding not in ("", "identity"):
-            raise InvalidResponseError(
-                f"sent a body compressed as '{encoding[:40]}', which was not requested."
-            )
+            raise InvalidResponseError(f"sent a body compressed as '{encoding[:40]}', which was not requested.")
         self.status, self.headers = status, headers
         if not self._head.done():
             self._head.set_result(None)

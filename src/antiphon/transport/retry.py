@@ -36,9 +36,7 @@ class RetryPolicy(Struct, frozen=True):
     @property
     def before_fallback(self) -> "RetryPolicy":
         """The policy to use while another model could answer instead."""
-        return RetryPolicy(
-            self.retries, self.first_delay, min(self.max_delay, MAX_DELAY_BEFORE_FALLBACK)
-        )
+        return RetryPolicy(self.retries, self.first_delay, min(self.max_delay, MAX_DELAY_BEFORE_FALLBACK))
 
 
 class RetryBudget:

@@ -74,8 +74,7 @@ class Decoder:
         # Checked before the message arrives, so that it is never buffered.
         if length > self._max_message:
             raise EventStreamError(
-                f"A message has {length} bytes, more than {self._max_message}. "
-                "Raise the limit if it should pass."
+                f"A message has {length} bytes, more than {self._max_message}. Raise the limit if it should pass."
             )
         if length < head + _OVERHEAD:
             raise EventStreamError("A message is shorter than its headers.")

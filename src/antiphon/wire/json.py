@@ -11,7 +11,7 @@ from itertools import accumulate
 
 import msgspec
 
-from antiphon.protocol.json_values import as_object
+from antiphon.protocol.struct import as_object
 from antiphon.protocol.surrogates import repair_value
 
 Buffer = bytes | bytearray | memoryview
@@ -96,8 +96,7 @@ def _check_structure(text: bytes, limits: JsonLimits) -> None:
     bare = _remove_strings(text, limits)
     if bare is None or len(bare.translate(None, _NOT_STRUCTURE)) > limits.structure:
         raise JSONError(
-            f"The JSON holds more than {limits.structure} brackets and commas. "
-            "Send fewer or larger values."
+            f"The JSON holds more than {limits.structure} brackets and commas. Send fewer or larger values."
         )
     steps = memoryview(bare.translate(_STEPS, _NOT_BRACKETS)).cast("b")
     if max(accumulate(steps), default=0) > limits.depth:

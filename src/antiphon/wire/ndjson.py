@@ -40,9 +40,7 @@ class LineSplitter:
     def _check_lengths(self, lines: list[bytes]) -> None:
         longest = max(map(len, lines), default=0)
         if max(longest, len(self.remainder)) > self._limit:
-            raise self._error(
-                f"A line has more than {self._limit} bytes. Raise the limit if it should pass."
-            )
+            raise self._error(f"A line has more than {self._limit} bytes. Raise the limit if it should pass.")
 
 
 class Decoder:

@@ -28,13 +28,7 @@ from antiphon.protocol.events import (
     ResponseCompleted,
     ResponseFailed,
 )
-from antiphon.protocol.foreign.openai_types import (
-    OPENAI_ANNOTATIONS,
-    OPENAI_CONTENT,
-    OPENAI_ITEMS,
-    OPENAI_TOOLS,
-    SLUG,
-)
+from antiphon.protocol.foreign.lenient import OPENAI_ANNOTATIONS, OPENAI_CONTENT, OPENAI_ITEMS, OPENAI_TOOLS, SLUG
 from antiphon.protocol.response import CompactResource, Response, ResponseUsage
 from antiphon.protocol.struct import ProtocolStruct, encode, to_builtins
 from antiphon.wire import sse
@@ -98,9 +92,7 @@ class OpenAIDialect(Dialect):
         has_logprobs = event.logprobs is not UNSET
         return [(event.type, data if has_logprobs else data[:-1] + b',"logprobs":[]}')]
 
-    def _encode_part(
-        self, event: ContentPartAdded | ContentPartDone | OutputTextAnnotationAdded
-    ) -> list[EncodedEvent]:
+    def _encode_part(self, event: ContentPartAdded | ContentPartDone | OutputTextAnnotationAdded) -> list[EncodedEvent]:
         return [(event.type, self.encode(event))]
 
     def _encode_reasoning(self, event: ReasoningDelta | ReasoningDone) -> list[EncodedEvent]:

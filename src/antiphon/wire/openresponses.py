@@ -26,7 +26,7 @@ from antiphon.protocol.events import (
     ResponseQueued,
     WebSocketError,
 )
-from antiphon.protocol.foreign.openai_types import add_slugs
+from antiphon.protocol.foreign.lenient import add_slugs
 from antiphon.protocol.items import Item, Reasoning
 from antiphon.protocol.request import (
     INCLUDE_ENCRYPTED_REASONING,
@@ -106,9 +106,7 @@ class Dialect:
 
         It may be used for text without characters that JSON escapes. None if there is no template.
         """
-        template = self.encode_sse(
-            replace(delta, sequence_number=PLACEHOLDER, delta=str(PLACEHOLDER))
-        )
+        template = self.encode_sse(replace(delta, sequence_number=PLACEHOLDER, delta=str(PLACEHOLDER)))
         # Percent signs of the item id and other fixed parts must survive the formatting.
         template = template.replace(b"%", b"%%")
         return template.replace(b'"%d"' % PLACEHOLDER, b'"%b"').replace(b"%d" % PLACEHOLDER, b"%d")
@@ -214,9 +212,7 @@ def failure_payload(response: Response) -> ErrorPayload:
     """Return the error of a failed response in the shape of HTTP errors."""
     error = response.error
     if error is None:
-        return ErrorPayload(
-            message="The response failed.", type="server_error", code="server_error"
-        )
+        return ErrorPayload(message="The response failed.", type="server_error", code="server_error")
     kind = "server_error" if error.type is UNSET else error.type
     return ErrorPayload(message=error.message, type=kind, code=error.code)
 

@@ -52,10 +52,7 @@ class Decoder:
             self._update_is_mid_event()
             return events
         # The chunk begins with an event, and most events are one line of data.
-        if (
-            chunk.startswith(b"data: ")
-            and chunk.find(b"\n\n") == chunk.find(b"\n") == len(chunk) - 2
-        ):
+        if chunk.startswith(b"data: ") and chunk.find(b"\n\n") == chunk.find(b"\n") == len(chunk) - 2:
             return [SseEvent("message", chunk[6:-2], self._id)]
         events: list[SseEvent] = []
         # Events with a name have a prefix that was learned from the first of its kind.
@@ -121,8 +118,7 @@ class Decoder:
                 self._size += len(line)
                 if self._size > self._max_event:
                     raise SSEError(
-                        f"An event has more than {self._max_event} bytes. "
-                        "Raise the limit if it should pass."
+                        f"An event has more than {self._max_event} bytes. Raise the limit if it should pass."
                     )
                 self._data.append(value)
             case b"event":

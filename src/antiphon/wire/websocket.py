@@ -47,9 +47,7 @@ def decode_message(data: str | bytes, limit: int) -> ClientMessage:
         return ClientMessage(lane, previous, error)
 
 
-def websocket_error(
-    payload: ErrorPayload, status: int, headers: Mapping[str, str]
-) -> WebSocketError:
+def websocket_error(payload: ErrorPayload, status: int, headers: Mapping[str, str]) -> WebSocketError:
     """Return the error message for a failed request; `code` and `headers` are never null in it."""
     code = payload.code or payload.type
     error = replace(payload, code=code, headers=dict(headers) or UNSET)
@@ -98,8 +96,7 @@ def check_lane(name: object) -> str:
 def _decode_create(fields: dict[str, object]) -> WebSocketCreate:
     if fields.get("type") != "response.create":
         raise RequestError(
-            f"Messages of type '{str(fields.get('type'))[:64]}' are not supported. "
-            "Send 'response.create'.",
+            f"Messages of type '{str(fields.get('type'))[:64]}' are not supported. Send 'response.create'.",
             param="type",
             code="unsupported_message",
         )

@@ -12,9 +12,7 @@ ANTHROPIC = make_adapter(Anthropic)
 NEW_API_VERSION, OLD_API_VERSION = "2026-10-21", "2023-06-01"
 
 
-def ask(
-    model: str = MODEL, capabilities: Capabilities | None = None, **fields: object
-) -> EncodedRequest:
+def ask(model: str = MODEL, capabilities: Capabilities | None = None, **fields: object) -> EncodedRequest:
     """Encode a request for a model."""
     return encode_request(ANTHROPIC, upstream_model=model, capabilities=capabilities, **fields)
 
@@ -49,12 +47,7 @@ def error_body(type: str, message: str = "No.") -> dict:
     return {"type": "error", "error": {"type": type, "message": message}, "request_id": "req_1"}
 
 
-WEATHER = {
-    "name": "weather",
-    "description": "Tell the weather.",
-    "input_schema": TOOL["parameters"],
-    "strict": True,
-}
+WEATHER = {"name": "weather", "description": "Tell the weather.", "input_schema": TOOL["parameters"], "strict": True}
 CALL = {"type": "function_call", "call_id": "toolu_01", "name": "weather"}
 TOOL_LOOP = [
     user_text("Hello"),

@@ -15,15 +15,9 @@ from tests.adapters.anthropic.builders import (
     error_body,
     sdk_client,
 )
-from tests.adapters.run_adapter import (
-    encode_request,
-    make_adapter,
-)
+from tests.adapters.run_adapter import encode_request, make_adapter
 from tests.adapters.scenes import TOOL
-from tests.adapters.scenes.anthropic import (
-    MODEL,
-    text_block,
-)
+from tests.adapters.scenes.anthropic import MODEL, text_block
 from tests.scripted_upstream import ScriptedAnswer, scripted_upstream
 
 
@@ -39,9 +33,7 @@ from tests.scripted_upstream import ScriptedAnswer, scripted_upstream
         (529, "overloaded_error", 503, True),
     ],
 )
-def test_an_error_response_keeps_its_type_and_message(
-    status: int, type: str, ours: int, retryable: bool
-):
+def test_an_error_response_keeps_its_type_and_message(status: int, type: str, ours: int, retryable: bool):
     headers = {"retry-after": "7", "request-id": "req_1"}
     error = ANTHROPIC.decode_error(status, headers, json.dumps(error_body(type)).encode())
     payload = error.payload
@@ -60,9 +52,7 @@ def test_the_key_is_sent_as_x_api_key():
     assert ANTHROPIC.credential() == Key("x-api-key", "")
 
 
-@pytest.mark.parametrize(
-    "base", ["http://host:1", "http://host:1/", "http://host:1/v1", "http://host:1/v1/"]
-)
+@pytest.mark.parametrize("base", ["http://host:1", "http://host:1/", "http://host:1/v1", "http://host:1/v1/"])
 def test_the_configured_url_may_end_with_the_version_or_not(base: str):
     adapter = make_adapter(Anthropic, base_url=base)
     assert encode_request(adapter).sent.url == "http://host:1/v1/messages"
@@ -74,13 +64,7 @@ def test_the_configured_url_may_end_with_the_version_or_not(base: str):
 def test_models_are_listed_like_the_sdk_does():
     page = {
         "data": [
-            {
-                "type": "model",
-                "id": id,
-                "display_name": id,
-                "created_at": "2026-01-01T00:00:00Z",
-                "lifecycle": "active",
-            }
+            {"type": "model", "id": id, "display_name": id, "created_at": "2026-01-01T00:00:00Z", "lifecycle": "active"}
             for id in ("claude-opus-5", "claude-haiku-5-5")
         ],
         "has_more": False,
@@ -112,16 +96,11 @@ def test_tokens_are_counted_like_the_sdk_does():
             output_config={"effort": "low"},
         )
         sdk.close()
-    request = ask(
-        instructions="Be brief.", tools=[TOOL], reasoning={"effort": "low"}, stop=["x"], stream=True
-    )
+    request = ask(instructions="Be brief.", tools=[TOOL], reasoning={"effort": "low"}, stop=["x"], stream=True)
     adapter = make_adapter(Anthropic, base_url=provider.url)
     assert isinstance(adapter, Anthropic)
     ours, count = adapter.count_tokens_request(request.prompt)
-    assert (ours.url, ours.body) == (
-        f"{provider.url}{provider.requests[0].path}",
-        provider.requests[0].json,
-    )
+    assert (ours.url, ours.body) == (f"{provider.url}{provider.requests[0].path}", provider.requests[0].json)
     assert count({"input_tokens": 14}) == counted.input_tokens
 
 

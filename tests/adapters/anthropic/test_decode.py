@@ -10,26 +10,19 @@ from hypothesis import strategies as st
 from antiphon.adapters import features
 from antiphon.adapters.anthropic.adapter import REASONS, Anthropic
 from antiphon.protocol import parts
-from antiphon.protocol.content import (
+from antiphon.protocol.items import (
     ExtensionAnnotation,
+    ExtensionItem,
+    FunctionCall,
+    Message,
     OutputText,
     UrlCitation,
     content_text,
 )
-from antiphon.protocol.items import (
-    ExtensionItem,
-    FunctionCall,
-    Message,
-)
 from antiphon.protocol.response import IncompleteDetails, Response
 from antiphon.protocol.struct import to_builtins
 from tests.adapters.anthropic.builders import ANTHROPIC, error_body, sdk_client
-from tests.adapters.run_adapter import (
-    decode_parts,
-    decode_response,
-    encode_request,
-    synthesize,
-)
+from tests.adapters.run_adapter import decode_parts, decode_response, encode_request, synthesize
 from tests.adapters.scenes import NAMES, TOOL, Summary
 from tests.adapters.scenes.anthropic import (
     MODEL,
@@ -102,11 +95,7 @@ def test_the_raw_stop_reason_is_kept(name: str):
 def test_the_sdk_reads_the_same_stream(name: str):
     scene = SCENES[name]
     with scripted_upstream(sse_answer(scene.stream)) as provider, sdk_client(provider.url) as sdk:
-        request = {
-            "model": MODEL,
-            "max_tokens": 16,
-            "messages": [{"role": "user", "content": "?"}],
-        }
+        request = {"model": MODEL, "max_tokens": 16, "messages": [{"role": "user", "content": "?"}]}
         with sdk.messages.stream(**request) as answer:  # type: ignore[arg-type]
             final = answer.get_final_message()
     assert summarize_sdk_message(final, scene.expected) == scene.expected
@@ -117,9 +106,7 @@ def test_the_sdk_reads_the_same_complete_message(name: str):
     scene = SCENES[name]
     answer = ScriptedAnswer(scene.whole, headers={"content-type": "application/json"})
     with scripted_upstream(answer) as provider, sdk_client(provider.url) as sdk:
-        final = sdk.messages.create(
-            model=MODEL, max_tokens=16, messages=[{"role": "user", "content": "?"}]
-        )
+        final = sdk.messages.create(model=MODEL, max_tokens=16, messages=[{"role": "user", "content": "?"}])
     assert summarize_sdk_message(final, scene.expected) == scene.expected
 
 
@@ -173,19 +160,11 @@ def test_consecutive_text_blocks_are_one_message():
     )
     response = decode_response(ask(), stream(blocks, "end_turn", usage(1, 1)))
     messages = [item for item in response.output if isinstance(item, Message)]
-    assert [[content_text(p) for p in m.content] for m in messages] == [
-        ["One. ", "Two."],
-        ["Three."],
-    ]
+    assert [[content_text(p) for p in m.content] for m in messages] == [["One. ", "Two."], ["Three."]]
 
 
 def test_openais_web_search_becomes_openais_item_and_citations_annotate_their_block():
-    found = {
-        "type": "web_search_result",
-        "url": "https://oslo.no",
-        "title": "Oslo",
-        "encrypted_content": "x",
-    }
+    found = {"type": "web_search_result", "url": "https://oslo.no", "title": "Oslo", "encrypted_content": "x"}
     cited = {
         "type": "web_search_result_location",
         "url": "https://oslo.no",
@@ -226,36 +205,25 @@ def test_openais_web_search_becomes_openais_item_and_citations_annotate_their_bl
     assert isinstance(searched, ExtensionItem)
     assert (searched.type, searched.status) == ("openai:web_search_call", "completed")
     assert searched.extra == {
-        "action": {
-            "type": "search",
-            "query": "oslo",
-            "sources": [{"type": "url", "url": "https://oslo.no"}],
-        }
+        "action": {"type": "search", "query": "oslo", "sources": [{"type": "url", "url": "https://oslo.no"}]}
     }
     note = UrlCitation(url="https://oslo.no", start_index=0, end_index=12, title="Oslo")
     assert isinstance(answer, Message)
-    assert answer.content == [
-        OutputText(text="It is "),
-        OutputText(text="four degrees", annotations=[note]),
-    ]
+    assert answer.content == [OutputText(text="It is "), OutputText(text="four degrees", annotations=[note])]
 
 
 def test_a_failed_web_search_is_a_failed_item():
     content = {"type": "web_search_tool_result_error", "error_code": "max_uses_exceeded"}
     block = {"type": "web_search_tool_result", "tool_use_id": "srvtoolu_1", "content": content}
     request = ask(tools=[{"type": "web_search"}])
-    response = decode_response(
-        request, stream(start_block(0, block) + stop_block(0), "end_turn", usage(1, 1))
-    )
+    response = decode_response(request, stream(start_block(0, block) + stop_block(0), "end_turn", usage(1, 1)))
     assert [item.status for item in response.output] == ["failed"]  # type: ignore[union-attr]
 
 
 def test_anthropics_own_web_search_becomes_anthropics_item():
     block = {"type": "web_search_tool_result", "tool_use_id": "srvtoolu_1", "content": []}
     request = ask(tools=[{"type": "anthropic:web_search_20260318", "name": "web_search"}])
-    response = decode_response(
-        request, stream(start_block(0, block) + stop_block(0), "end_turn", usage(1, 1))
-    )
+    response = decode_response(request, stream(start_block(0, block) + stop_block(0), "end_turn", usage(1, 1)))
     [item] = response.output
     assert isinstance(item, ExtensionItem)
     assert (item.type, item.extra) == ("anthropic:web_search_tool_result", {"block": block})
@@ -307,11 +275,7 @@ def test_blocks_of_other_server_tools_are_sent_back_unchanged():
     back = [{"role": "user", "content": "2+2?"}, *map(to_builtins, response.output)]
     again = ask(input=[*back, {"role": "user", "content": "And 3+3?"}])
     blocks = again.body["messages"][1]["content"]
-    assert blocks == [
-        use | {"input": {"command": "x"}, "caller": {"type": "direct"}},
-        result,
-        text_block("Four."),
-    ]
+    assert blocks == [use | {"input": {"command": "x"}, "caller": {"type": "direct"}}, result, text_block("Four.")]
     assert again.warnings == []
 
 
@@ -364,9 +328,7 @@ def test_an_unknown_stop_reason_means_stop_or_tool_calls():
     assert finish(decode_parts(ask(), stream(text_deltas(0, "x"), "tired", usage(1, 1)))) == [
         parts.Finish("stop", "tired")
     ]
-    assert finish(decode_parts(ask(), stream(called, "tired", usage(1, 1)))) == [
-        parts.Finish("tool_calls", "tired")
-    ]
+    assert finish(decode_parts(ask(), stream(called, "tired", usage(1, 1)))) == [parts.Finish("tool_calls", "tired")]
 
 
 def test_the_stop_reasons_are_those_of_the_sdk():
@@ -392,17 +354,13 @@ def test_unknown_events_blocks_and_deltas_are_ignored():
         + b': a comment\n\nevent: ping\ndata: {"type": "ping"}\n\n'
     )
     decoded = decode_parts(ask(), stream(blocks, "end_turn", usage(3, 4)))
-    assert [part for part in decoded if isinstance(part, parts.Text)] == [
-        parts.Text("Seen.", key=1)
-    ]
+    assert [part for part in decoded if isinstance(part, parts.Text)] == [parts.Text("Seen.", key=1)]
     assert finish(decoded) == [parts.Finish("stop", "end_turn")]
 
 
 def test_later_token_counts_replace_earlier_ones():
     first = usage(10, 1, cache_read_input_tokens=100)
-    body = event({"type": "message_start", "message": message([], None, first)}) + text_deltas(
-        0, "x"
-    )
+    body = event({"type": "message_start", "message": message([], None, first)}) + text_deltas(0, "x")
     body += event(
         {
             "type": "message_delta",
@@ -418,9 +376,7 @@ def test_later_token_counts_replace_earlier_ones():
 
 def test_bytes_after_the_end_are_ignored():
     body = stream(text_deltas(0, "x"), "end_turn", usage(1, 1))
-    assert decode_parts(ask(), body + text_deltas(1, "y") + b"data: rubbish\n\n") == decode_parts(
-        ask(), body
-    )
+    assert decode_parts(ask(), body + text_deltas(1, "y") + b"data: rubbish\n\n") == decode_parts(ask(), body)
 
 
 def test_a_message_may_end_without_a_stop_reason():
@@ -430,15 +386,9 @@ def test_a_message_may_end_without_a_stop_reason():
 
 
 def test_arguments_in_the_start_event_are_kept():
-    blocks = start_block(
-        0, {"type": "tool_use", "id": "a", "name": "weather", "input": {"city": "Oslo"}}
-    )
-    response = decode_response(
-        ask(tools=[TOOL]), stream(blocks + stop_block(0), "tool_use", usage(1, 1))
-    )
-    assert [item.arguments for item in response.output if isinstance(item, FunctionCall)] == [
-        '{"city":"Oslo"}'
-    ]
+    blocks = start_block(0, {"type": "tool_use", "id": "a", "name": "weather", "input": {"city": "Oslo"}})
+    response = decode_response(ask(tools=[TOOL]), stream(blocks + stop_block(0), "tool_use", usage(1, 1)))
+    assert [item.arguments for item in response.output if isinstance(item, FunctionCall)] == ['{"city":"Oslo"}']
 
 
 @pytest.mark.parametrize(
@@ -459,11 +409,7 @@ def test_an_error_in_a_stream_fails_the_response(type: str, status: int, before:
     decoded = decode_parts(request, body + text_deltas(1, "more"))
     failure = decoded[-1]
     assert isinstance(failure, parts.Failure)
-    assert (failure.status, failure.error.type, failure.error.message) == (
-        status,
-        type,
-        "anthropic: Too much.",
-    )
+    assert (failure.status, failure.error.type, failure.error.message) == (status, type, "anthropic: Too much.")
     response = synthesize(request, decoded)[1]
     assert (response.status, response.output_text) == ("failed", "Hel" if before else "")
 

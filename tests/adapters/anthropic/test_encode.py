@@ -14,19 +14,8 @@ from tests.adapters.anthropic.builders import (
     sdk_client,
     user_message,
 )
-from tests.adapters.scenes import (
-    FORMAT,
-    SCHEMA,
-    TIME,
-    TOOL,
-)
-from tests.adapters.scenes.anthropic import (
-    MODEL,
-    OSLO_CALL,
-    SCENES,
-    call_block,
-    text_block,
-)
+from tests.adapters.scenes import FORMAT, SCHEMA, TIME, TOOL
+from tests.adapters.scenes.anthropic import MODEL, OSLO_CALL, SCENES, call_block, text_block
 from tests.scripted_upstream import ScriptedAnswer, scripted_upstream
 
 PNG = base64.b64encode(b"\x89PNG\r\n\x1a\n and so on").decode()
@@ -38,11 +27,7 @@ CLOCK = {"name": "time", "input_schema": {"type": "object", "properties": {}}}
 def sdk_request(**params: object) -> tuple[dict, dict]:
     """Return the body and the headers that the SDK sends."""
     answer = ScriptedAnswer(SCENES["text"].whole, headers={"content-type": "application/json"})
-    params = {
-        "model": MODEL,
-        "max_tokens": 8192,
-        "messages": [anthropic_message(text_block("Hello"))],
-    } | params
+    params = {"model": MODEL, "max_tokens": 8192, "messages": [anthropic_message(text_block("Hello"))]} | params
     with scripted_upstream(answer) as provider:
         with sdk_client(provider.url) as sdk:
             sdk.messages.create(**params)  # type: ignore[call-overload]
@@ -87,9 +72,7 @@ SAME = {
                 anthropic_message(text_block("Weather?")),
                 anthropic_message(text_block("Where?"), role="assistant"),
                 anthropic_message(text_block("Oslo")),
-                anthropic_message(
-                    call_block(*OSLO_CALL), call_block("toolu_02", "time", {}), role="assistant"
-                ),
+                anthropic_message(call_block(*OSLO_CALL), call_block("toolu_02", "time", {}), role="assistant"),
                 anthropic_message(
                     {"type": "tool_result", "tool_use_id": "toolu_01", "content": "4 degrees"},
                     {"type": "tool_result", "tool_use_id": "toolu_02", "content": "noon"},
@@ -114,10 +97,7 @@ SAME = {
             "messages": [
                 anthropic_message(
                     text_block("What?"),
-                    {
-                        "type": "image",
-                        "source": {"type": "base64", "media_type": "image/png", "data": PNG},
-                    },
+                    {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": PNG}},
                     {"type": "image", "source": {"type": "url", "url": "https://host/cat.jpg"}},
                     {"type": "image", "source": {"type": "file", "file_id": "file_1"}},
                 )
@@ -144,16 +124,10 @@ SAME = {
                         "source": {"type": "base64", "media_type": "application/pdf", "data": PDF},
                         "title": "a.pdf",
                     },
-                    {
-                        "type": "document",
-                        "source": {"type": "text", "media_type": "text/plain", "data": "a,b\n"},
-                    },
+                    {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "a,b\n"}},
                     {"type": "document", "source": {"type": "url", "url": "https://host/b.pdf"}},
                     {"type": "document", "source": {"type": "file", "file_id": "file_2"}},
-                    {
-                        "type": "image",
-                        "source": {"type": "base64", "media_type": "image/png", "data": PNG},
-                    },
+                    {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": PNG}},
                 )
             ]
         },
@@ -187,21 +161,10 @@ SAME = {
                         "tool_use_id": "toolu_01",
                         "content": [
                             text_block("Here:"),
-                            {
-                                "type": "image",
-                                "source": {
-                                    "type": "base64",
-                                    "media_type": "image/png",
-                                    "data": PNG,
-                                },
-                            },
+                            {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": PNG}},
                             {
                                 "type": "document",
-                                "source": {
-                                    "type": "base64",
-                                    "media_type": "application/pdf",
-                                    "data": PDF,
-                                },
+                                "source": {"type": "base64", "media_type": "application/pdf", "data": PDF},
                                 "title": "a.pdf",
                             },
                         ],
@@ -212,18 +175,8 @@ SAME = {
         },
     ),
     "a prefill": (
-        {
-            "input": [
-                {"role": "user", "content": "Hello"},
-                {"role": "assistant", "content": "Dear  \n"},
-            ]
-        },
-        {
-            "messages": [
-                anthropic_message(text_block("Hello")),
-                anthropic_message(text_block("Dear"), role="assistant"),
-            ]
-        },
+        {"input": [{"role": "user", "content": "Hello"}, {"role": "assistant", "content": "Dear  \n"}]},
+        {"messages": [anthropic_message(text_block("Hello")), anthropic_message(text_block("Dear"), role="assistant")]},
     ),
     "tools": ({"tools": [TOOL, TIME]}, {"tools": [WEATHER, CLOCK]}),
     "tools, none of them": (
@@ -256,10 +209,7 @@ SAME = {
     "allowed tools, no search among them": (
         {
             "tools": [TIME, {"type": "web_search"}],
-            "tool_choice": {
-                "type": "allowed_tools",
-                "tools": [{"type": "function", "name": "time"}],
-            },
+            "tool_choice": {"type": "allowed_tools", "tools": [{"type": "function", "name": "time"}]},
         },
         {"tools": [CLOCK]},
     ),
@@ -298,22 +248,12 @@ SAME = {
             "tools": [{"type": "anthropic:bash_20250124", "name": "bash"}],
             "tool_choice": {"type": "anthropic:bash_20250124"},
         },
-        {
-            "tools": [{"type": "bash_20250124", "name": "bash"}],
-            "tool_choice": {"type": "tool", "name": "bash"},
-        },
+        {"tools": [{"type": "bash_20250124", "name": "bash"}], "tool_choice": {"type": "tool", "name": "bash"}},
     ),
-    "structured output": (
-        {"text": FORMAT},
-        {"output_config": {"format": {"type": "json_schema", "schema": SCHEMA}}},
-    ),
+    "structured output": ({"text": FORMAT}, {"output_config": {"format": {"type": "json_schema", "schema": SCHEMA}}}),
     "thinking": (
         {"reasoning": {"effort": "medium"}},
-        {
-            "thinking": {"type": "adaptive"},
-            "output_config": {"effort": "medium"},
-            "max_tokens": 16384,
-        },
+        {"thinking": {"type": "adaptive"}, "output_config": {"effort": "medium"}, "max_tokens": 16384},
     ),
     "thinking with a summary": (
         {"reasoning": {"effort": "max", "summary": "detailed"}, "max_output_tokens": 500},
@@ -327,20 +267,14 @@ SAME = {
     "room": ({"max_output_tokens": 99}, {"max_tokens": 99}),
     "stops": ({"stop": ["END", "."]}, {"stop_sequences": ["END", "."]}),
     "a user": ({"user": "u1"}, {"metadata": {"user_id": "u1"}}),
-    "an identifier": (
-        {"user": "u1", "safety_identifier": "s1"},
-        {"metadata": {"user_id": "s1"}},
-    ),
+    "an identifier": ({"user": "u1", "safety_identifier": "s1"}, {"metadata": {"user_id": "s1"}}),
     "a tier": ({"service_tier": "auto"}, {"service_tier": "auto"}),
     "a better tier": ({"service_tier": "priority"}, {"service_tier": "auto"}),
     "a cache": ({"prompt_cache_key": "k"}, {"cache_control": {"type": "ephemeral"}}),
     "a stream": ({"stream": True}, {"stream": True}),
     "a temperature": (
         {"temperature": 0.2},
-        {
-            "extra_body": {"temperature": 0.2},
-            "extra_headers": {"anthropic-version": OLD_API_VERSION},
-        },
+        {"extra_body": {"temperature": 0.2}, "extra_headers": {"anthropic-version": OLD_API_VERSION}},
     ),
     "a top_p": (
         {"top_p": 0.5},

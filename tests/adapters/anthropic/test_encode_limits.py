@@ -18,13 +18,7 @@ from tests.adapters.anthropic.builders import (
 )
 from tests.adapters.run_adapter import decode_response
 from tests.adapters.scenes import FORMAT, TIME
-from tests.adapters.scenes.anthropic import (
-    MODEL,
-    stream,
-    text_block,
-    text_deltas,
-    usage,
-)
+from tests.adapters.scenes.anthropic import MODEL, stream, text_block, text_deltas, usage
 
 
 @pytest.mark.parametrize(
@@ -37,16 +31,12 @@ from tests.adapters.scenes.anthropic import (
         (MODEL, {"temperature": 1.5}, {}, ["temperature"]),
     ],
 )
-def test_unsupported_sampling_is_left_out_with_a_warning(
-    model: str, fields: dict, kept: dict, params: list[str]
-):
+def test_unsupported_sampling_is_left_out_with_a_warning(model: str, fields: dict, kept: dict, params: list[str]):
     request = ask(model, **fields)
     sent = {name: request.body[name] for name in request.body if name in ("temperature", "top_p")}
     assert sent == kept
     assert warning_codes(request) == [("unsupported_parameter", param) for param in params]
-    assert dict(request.sent.headers) == {
-        "anthropic-version": OLD_API_VERSION if kept else NEW_API_VERSION
-    }
+    assert dict(request.sent.headers) == {"anthropic-version": OLD_API_VERSION if kept else NEW_API_VERSION}
 
 
 def test_a_forced_call_is_rejected_for_models_that_cannot_be_forced():
@@ -119,33 +109,18 @@ def test_unsupported_parameters_are_warned_of():
         ),
     ],
 )
-def test_unsupported_options_of_a_web_search_are_warned_of(
-    fields: dict, expected: dict, params: list[str]
-):
+def test_unsupported_options_of_a_web_search_are_warned_of(fields: dict, expected: dict, params: list[str]):
     request = ask(tools=[{"type": "web_search"} | fields])
-    assert request.body["tools"] == [
-        {"type": "web_search_20250305", "name": "web_search"} | expected
-    ]
-    assert warning_codes(request) == [
-        ("unsupported_parameter", f"tools[0].{name}") for name in params
-    ]
+    assert request.body["tools"] == [{"type": "web_search_20250305", "name": "web_search"} | expected]
+    assert warning_codes(request) == [("unsupported_parameter", f"tools[0].{name}") for name in params]
 
 
 @pytest.mark.parametrize(
     ("fields", "param"),
     [
+        ({"input": [user_message({"type": "input_video", "video_url": "https://h/v.mp4"})]}, "input[0].content[0]"),
         (
-            {"input": [user_message({"type": "input_video", "video_url": "https://h/v.mp4"})]},
-            "input[0].content[0]",
-        ),
-        (
-            {
-                "input": [
-                    user_message(
-                        {"type": "input_image", "image_url": "data:image/tiff;base64,AAAA"}
-                    )
-                ]
-            },
+            {"input": [user_message({"type": "input_image", "image_url": "data:image/tiff;base64,AAAA"})]},
             "input[0].content[0]",
         ),
         (
@@ -160,20 +135,13 @@ def test_unsupported_options_of_a_web_search_are_warned_of(
             "input[0].content[1]",
         ),
         (
-            {
-                "input": [
-                    user_message({"type": "input_file", "file_data": "data:text/plain;base64,/w=="})
-                ]
-            },
+            {"input": [user_message({"type": "input_file", "file_data": "data:text/plain;base64,/w=="})]},
             "input[0].content[0]",
         ),
         (
             {
                 "input": [
-                    {
-                        "role": "system",
-                        "content": [{"type": "input_image", "image_url": "https://h/a.png"}],
-                    },
+                    {"role": "system", "content": [{"type": "input_image", "image_url": "https://h/a.png"}]},
                     user_text("Hello"),
                 ]
             },
@@ -191,29 +159,19 @@ def test_what_cannot_be_left_out_is_rejected(fields: dict, param: str):
 
 def test_illegal_ids_and_names_are_replaced_consistently():
     ids = ["call:1", "call.1", "call_1"]
-    calls = [
-        {"type": "function_call", "call_id": id, "name": "my.tool", "arguments": "{}"} for id in ids
-    ]
+    calls = [{"type": "function_call", "call_id": id, "name": "my.tool", "arguments": "{}"} for id in ids]
     results = [{"type": "function_call_output", "call_id": id, "output": id} for id in ids]
     request = ask(input=[user_text("Hello"), *calls, *results])
     _, used, answered_with = request.body["messages"]
     changed = [block["id"] for block in used["content"]]
     assert len(set(changed)) == 3
     assert {block["name"] for block in used["content"]} == {"my_tool"}
-    assert [(b["tool_use_id"], b["content"]) for b in answered_with["content"]] == list(
-        zip(changed, ids, strict=True)
-    )
+    assert [(b["tool_use_id"], b["content"]) for b in answered_with["content"]] == list(zip(changed, ids, strict=True))
 
 
 @pytest.mark.parametrize(
     ("arguments", "input"),
-    [
-        ("", {}),
-        (" ", {}),
-        ('{"a": 1}', {"a": 1}),
-        ("[1]", {"arguments": [1]}),
-        ('{"a": ', {"arguments": '{"a": '}),
-    ],
+    [("", {}), (" ", {}), ('{"a": 1}', {"a": 1}), ("[1]", {"arguments": [1]}), ('{"a": ', {"arguments": '{"a": '})],
 )
 def test_arguments_are_sent_as_an_object(arguments: str, input: dict):
     loop = [TOOL_LOOP[0], CALL | {"arguments": arguments}, TOOL_LOOP[3]]
@@ -222,9 +180,7 @@ def test_arguments_are_sent_as_an_object(arguments: str, input: dict):
 
 def test_an_empty_output_has_no_content():
     loop = [TOOL_LOOP[0], TOOL_LOOP[2], TOOL_LOOP[3] | {"output": ""}]
-    assert ask(input=loop).body["messages"][2]["content"] == [
-        {"type": "tool_result", "tool_use_id": "toolu_01"}
-    ]
+    assert ask(input=loop).body["messages"][2]["content"] == [{"type": "tool_result", "tool_use_id": "toolu_01"}]
 
 
 def test_items_of_other_providers_are_left_out_with_a_warning():
@@ -258,10 +214,7 @@ MARKED = text_block("<system>\nBe brief.\n</system>")
         (
             "claude-opus-4-8",
             [user_text("Hello"), SYSTEM],
-            [
-                anthropic_message(text_block("Hello")),
-                anthropic_message(text_block("Be brief."), role="system"),
-            ],
+            [anthropic_message(text_block("Hello")), anthropic_message(text_block("Be brief."), role="system")],
         ),
         (
             "claude-opus-4-8",
@@ -291,9 +244,7 @@ MARKED = text_block("<system>\nBe brief.\n</system>")
         ("claude-opus-4-8", [SYSTEM], [anthropic_message(text_block("Be brief."))]),
     ],
 )
-def test_later_system_messages_go_where_the_model_accepts_them(
-    model: str, input: list, messages: list
-):
+def test_later_system_messages_go_where_the_model_accepts_them(model: str, input: list, messages: list):
     assert ask(model, input=input).body["messages"] == messages
 
 
@@ -305,9 +256,7 @@ def test_a_schema_is_closed_and_unenforceable_keywords_move_into_descriptions():
             "tags": {"type": "array", "minItems": 1, "items": {"$ref": "#/$defs/tag"}},
             "kind": {"oneOf": [{"type": "string", "format": "uuid"}, {"type": "null"}]},
         },
-        "$defs": {
-            "tag": {"type": "object", "properties": {"s": {"type": "string", "format": "x"}}}
-        },
+        "$defs": {"tag": {"type": "object", "properties": {"s": {"type": "string", "format": "x"}}}},
     }
     request = ask(text={"format": {"type": "json_schema", "name": "x", "schema": schema}})
     assert request.body["output_config"]["format"]["schema"] == {
@@ -337,19 +286,13 @@ CLOSED = {"type": "object", "properties": {}, "additionalProperties": False}
     [
         (
             {"anyOf": [{"type": "string"}], "oneOf": [{"const": "x"}, {"const": "y"}]},
-            {
-                "anyOf": [{"type": "string"}],
-                "allOf": [{"anyOf": [{"const": "x"}, {"const": "y"}]}],
-            },
+            {"anyOf": [{"type": "string"}], "allOf": [{"anyOf": [{"const": "x"}, {"const": "y"}]}]},
         ),
         (
             {"oneOf": [{"properties": {}, "type": "object"}], "allOf": [{"a": 1}], "anyOf": []},
             {"anyOf": [], "allOf": [{"a": 1}, {"anyOf": [CLOSED]}]},
         ),
-        (
-            {"oneOf": [{"const": "x"}], "allOf": [{"a": 1}]},
-            {"anyOf": [{"const": "x"}], "allOf": [{"a": 1}]},
-        ),
+        ({"oneOf": [{"const": "x"}], "allOf": [{"a": 1}]}, {"anyOf": [{"const": "x"}], "allOf": [{"a": 1}]}),
         ({"oneOf": "strange", "anyOf": [{"a": 1}]}, {"oneOf": "strange", "anyOf": [{"a": 1}]}),
     ],
 )

@@ -48,31 +48,13 @@ SHOWN = {"type": "adaptive", "display": "summarized"}
         ("claude-3-5-haiku-20241022", HIGH_EFFORT | REQUIRED_TOOL, None, None, True),
         ("claude-3-5-haiku-20241022", {"reasoning": {"summary": "auto"}}, None, None, True),
         ("claude-3-5-haiku-20241022", {"reasoning": {"effort": "none"}}, None, None, False),
-        (
-            "claude-3-7-sonnet-20250219",
-            HIGH_EFFORT,
-            {"type": "enabled", "budget_tokens": 16384},
-            None,
-            False,
-        ),
+        ("claude-3-7-sonnet-20250219", HIGH_EFFORT, {"type": "enabled", "budget_tokens": 16384}, None, False),
         ("claude-haiku-4-5", HIGH_EFFORT, {"type": "enabled", "budget_tokens": 16384}, None, False),
         ("claude-haiku-4-5", {}, None, None, False),
         ("claude-haiku-4-5", HIGH_EFFORT | REQUIRED_TOOL, None, None, True),
-        (
-            "claude-opus-4-6",
-            {"reasoning": {"effort": "minimal"}},
-            {"type": "adaptive"},
-            "low",
-            False,
-        ),
+        ("claude-opus-4-6", {"reasoning": {"effort": "minimal"}}, {"type": "adaptive"}, "low", False),
         ("claude-opus-4-6", {"reasoning": {"effort": "xhigh"}}, {"type": "adaptive"}, "high", True),
-        (
-            "claude-opus-4-8",
-            {"reasoning": {"effort": "xhigh"}},
-            {"type": "adaptive"},
-            "xhigh",
-            False,
-        ),
+        ("claude-opus-4-8", {"reasoning": {"effort": "xhigh"}}, {"type": "adaptive"}, "xhigh", False),
         ("claude-opus-4-8", {"reasoning": {"effort": "none"}}, None, None, False),
         ("claude-opus-4-8", {"reasoning": {"summary": "auto"}}, None, None, True),
         ("claude-haiku-4-5", {"reasoning": {"summary": "auto"}}, None, None, True),
@@ -87,13 +69,7 @@ SHOWN = {"type": "adaptive", "display": "summarized"}
         ),
         ("claude-opus-5", REQUIRED_TOOL, {"type": "disabled"}, None, False),
         ("claude-opus-5", HIGH_EFFORT | REQUIRED_TOOL, {"type": "disabled"}, None, True),
-        (
-            "claude-sonnet-5-5",
-            {"reasoning": {"effort": "none"}},
-            {"type": "between_tools"},
-            None,
-            False,
-        ),
+        ("claude-sonnet-5-5", {"reasoning": {"effort": "none"}}, {"type": "between_tools"}, None, False),
         ("claude-opus-5-5", {"reasoning": {"effort": "none"}}, None, "low", True),
         ("claude-opus-5-5", HIGH_EFFORT, None, "high", False),
         ("claude-fable-5", HIGH_EFFORT | REQUIRED_TOOL, None, "high", False),
@@ -120,13 +96,7 @@ def test_thinking_is_requested_by_the_rules_of_the_model(
 
 @pytest.mark.parametrize(
     ("room", "budget", "warned"),
-    [
-        (None, 16384, False),
-        (20000, 16384, False),
-        (4000, 2000, True),
-        (1025, 1024, True),
-        (1024, 0, True),
-    ],
+    [(None, 16384, False), (20000, 16384, False), (4000, 2000, True), (1025, 1024, True), (1024, 0, True)],
 )
 def test_a_budget_stays_below_the_output_limit(room: int | None, budget: int, warned: bool):
     request = ask("claude-haiku-4-5", max_output_tokens=room, **HIGH_EFFORT)
@@ -158,10 +128,7 @@ def test_thinking_is_sent_back_unchanged_and_in_place(model: str):
         {name: item[name] for name in item if name != "content" or item["type"] != "reasoning"}
         for item in cast("list[dict]", list(map(to_builtins, response.output)))
     ]
-    results = [
-        {"type": "function_call_output", "call_id": id, "output": "4"}
-        for id in ("toolu_01", "toolu_02")
-    ]
+    results = [{"type": "function_call_output", "call_id": id, "output": "4"} for id in ("toolu_01", "toolu_02")]
     again = ask(model, tools=[TOOL], input=[user_text("Hello"), *output, *results], **HIGH_EFFORT)
     assert again.body["messages"][1] == anthropic_message(
         {"type": "thinking", "thinking": THOUGHT, "signature": SIGNATURE},
@@ -178,30 +145,22 @@ def test_thinking_is_sent_back_unchanged_and_in_place(model: str):
 
 def test_thinking_without_encrypted_content_is_left_out():
     request = ask(input=TOOL_LOOP)
-    assert request.body["messages"][1] == anthropic_message(
-        call_block(*OSLO_CALL), role="assistant"
-    )
+    assert request.body["messages"][1] == anthropic_message(call_block(*OSLO_CALL), role="assistant")
     assert request.warnings == []
 
 
-@pytest.mark.parametrize(
-    "encrypted", ["rubbish", "{}", "[]", '{"signature": 5}', '{"redacted": ""}', "\ud83d"]
-)
+@pytest.mark.parametrize("encrypted", ["rubbish", "{}", "[]", '{"signature": 5}', '{"redacted": ""}', "\ud83d"])
 def test_unknown_encrypted_content_is_left_out(encrypted: str):
     thought = {"type": "reasoning", "summary": [], "encrypted_content": encrypted}
     request = ask(input=[TOOL_LOOP[0], thought, *TOOL_LOOP[2:]])
-    assert request.body["messages"][1] == anthropic_message(
-        call_block(*OSLO_CALL), role="assistant"
-    )
+    assert request.body["messages"][1] == anthropic_message(call_block(*OSLO_CALL), role="assistant")
 
 
 def test_no_budget_is_sent_if_the_turns_own_thinking_is_missing():
     request = ask("claude-haiku-4-5", input=TOOL_LOOP, tools=[TOOL], **HIGH_EFFORT)
     assert "thinking" not in request.body
     assert warning_codes(request) == [("reasoning_changed", "reasoning")]
-    later = ask(
-        "claude-haiku-4-5", input=[*TOOL_LOOP, user_text("Thanks")], tools=[TOOL], **HIGH_EFFORT
-    )
+    later = ask("claude-haiku-4-5", input=[*TOOL_LOOP, user_text("Thanks")], tools=[TOOL], **HIGH_EFFORT)
     assert later.body["thinking"] == {"type": "enabled", "budget_tokens": 16384}
 
 

@@ -20,10 +20,7 @@ BEDROCK = make_adapter(Bedrock, region="eu-west-1")
 CLAUDE = "eu.anthropic.claude-sonnet-4-5-20250929-v1:0"
 NEW_CLAUDE = "global.anthropic.claude-opus-4-7-v1"
 PIXEL = b"\x89PNG\r\n\x1a\n and so on"
-IMAGE = {
-    "type": "input_image",
-    "image_url": f"data:image/png;base64,{base64.b64encode(PIXEL).decode()}",
-}
+IMAGE = {"type": "input_image", "image_url": f"data:image/png;base64,{base64.b64encode(PIXEL).decode()}"}
 PDF = b"%PDF-1.7 and so on"
 FILE = {
     "type": "input_file",
@@ -40,14 +37,10 @@ TOOL_SPEC = {
     }
 }
 LOOSE_TOOL = {**TOOL, "strict": False}
-LOOSE_TOOL_SPEC = {
-    "toolSpec": {name: value for name, value in TOOL_SPEC["toolSpec"].items() if name != "strict"}
-}
+LOOSE_TOOL_SPEC = {"toolSpec": {name: value for name, value in TOOL_SPEC["toolSpec"].items() if name != "strict"}}
 
 
-def build_answer(
-    body: bytes, content_type: str = EVENTS, status: int = 200, **headers: str
-) -> ScriptedAnswer:
+def build_answer(body: bytes, content_type: str = EVENTS, status: int = 200, **headers: str) -> ScriptedAnswer:
     return ScriptedAnswer(body, status, {"content-type": content_type, **headers})
 
 
@@ -83,22 +76,14 @@ def call_output(content: object, **more: object) -> dict:
     return {"type": "function_call_output", "call_id": "tooluse_1", "output": content, **more}
 
 
-CALL = {
-    "type": "function_call",
-    "call_id": "tooluse_1",
-    "name": "weather",
-    "arguments": '{"city":"Paris"}',
-}
+CALL = {"type": "function_call", "call_id": "tooluse_1", "name": "weather", "arguments": '{"city":"Paris"}'}
 TOOL_USE = {"toolUse": {"toolUseId": "tooluse_1", "name": "weather", "input": {"city": "Paris"}}}
 DOCUMENT_BLOCK = {"document": {"format": "pdf", "name": "report v1", "source": {"bytes": PDF}}}
 IMAGE_BLOCK = {"image": {"format": "png", "source": {"bytes": PIXEL}}}
 
 
 def tool_result(*content: dict, **more: object) -> dict:
-    return {
-        "role": "user",
-        "content": [{"toolResult": {"toolUseId": "tooluse_1", "content": [*content], **more}}],
-    }
+    return {"role": "user", "content": [{"toolResult": {"toolUseId": "tooluse_1", "content": [*content], **more}}]}
 
 
 def user_message(*content: dict) -> dict:

@@ -6,13 +6,7 @@ import pytest
 
 from antiphon.adapters.bedrock.adapter import Bedrock
 from antiphon.transport.request import AwsSignature
-from tests.adapters.bedrock.builders import (
-    BEDROCK,
-    HELLO,
-    aws_client,
-    aws_session,
-    build_answer,
-)
+from tests.adapters.bedrock.builders import BEDROCK, HELLO, aws_client, aws_session, build_answer
 from tests.adapters.run_adapter import encode_request, make_adapter
 from tests.adapters.scenes.bedrock import SCENES
 from tests.scripted_upstream import scripted_upstream
@@ -24,9 +18,7 @@ def test_streams_have_their_own_url_and_arns_are_encoded():
         with aws_client(provider) as client:
             list(client.converse_stream(modelId=arn, messages=HELLO)["stream"])
         path = provider.requests[0].path
-    request = encode_request(
-        make_adapter(Bedrock, base_url=f"{provider.url}/"), upstream_model=arn, stream=True
-    )
+    request = encode_request(make_adapter(Bedrock, base_url=f"{provider.url}/"), upstream_model=arn, stream=True)
     assert request.sent.url == provider.url + path
     assert request.sent.method == "POST"
     assert request.sent.headers == {}
@@ -37,21 +29,13 @@ def test_streams_have_their_own_url_and_arns_are_encoded():
     [
         ({}, "https://bedrock-runtime.us-east-1.amazonaws.com", "us-east-1"),
         ({"region": "eu-west-1"}, "https://bedrock-runtime.eu-west-1.amazonaws.com", "eu-west-1"),
-        (
-            {"region": "cn-north-1"},
-            "https://bedrock-runtime.cn-north-1.amazonaws.com.cn",
-            "cn-north-1",
-        ),
+        ({"region": "cn-north-1"}, "https://bedrock-runtime.cn-north-1.amazonaws.com.cn", "cn-north-1"),
         (
             {"base_url": "https://bedrock-runtime.us-west-2.amazonaws.com/"},
             "https://bedrock-runtime.us-west-2.amazonaws.com",
             "us-west-2",
         ),
-        (
-            {"base_url": "http://10.0.0.1:80/aws", "region": "eu-west-1"},
-            "http://10.0.0.1:80/aws",
-            "eu-west-1",
-        ),
+        ({"base_url": "http://10.0.0.1:80/aws", "region": "eu-west-1"}, "http://10.0.0.1:80/aws", "eu-west-1"),
     ],
 )
 def test_the_region_sets_the_url_and_the_reverse(options: dict, url: str, region: str):

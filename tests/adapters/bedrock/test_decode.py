@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from antiphon.adapters.bedrock.adapter import REASONS
 from antiphon.protocol import parts
-from antiphon.protocol.content import ExtensionAnnotation, OutputText, UrlCitation
-from antiphon.protocol.items import Message, Reasoning
+from antiphon.protocol.items import ExtensionAnnotation, Message, OutputText, Reasoning, UrlCitation
 from antiphon.protocol.struct import to_builtins
 from tests.adapters.bedrock.builders import (
     BEDROCK,
@@ -22,24 +21,9 @@ from tests.adapters.bedrock.builders import (
     build_answer,
     items_without_ids,
 )
-from tests.adapters.run_adapter import (
-    decode_parts,
-    decode_response,
-    encode_request,
-)
+from tests.adapters.run_adapter import decode_parts, decode_response, encode_request
 from tests.adapters.scenes import NAMES, TOOL, Summary
-from tests.adapters.scenes.bedrock import (
-    EVENTS,
-    SCENES,
-    block_stop,
-    call,
-    delta,
-    event,
-    stream,
-    text,
-    thought,
-    whole,
-)
+from tests.adapters.scenes.bedrock import EVENTS, SCENES, block_stop, call, delta, event, stream, text, thought, whole
 from tests.scripted_upstream import scripted_upstream
 from tests.wire.eventstream_encoder import encode
 
@@ -90,10 +74,7 @@ def test_the_sdk_reads_the_same_stream(name: str):
 @pytest.mark.parametrize("name", SCENES)
 def test_the_sdk_reads_the_same_complete_response(name: str):
     scene = SCENES[name]
-    with (
-        scripted_upstream(build_answer(scene.whole, "application/json")) as provider,
-        aws_client(provider) as client,
-    ):
+    with scripted_upstream(build_answer(scene.whole, "application/json")) as provider, aws_client(provider) as client:
         answer = client.converse(modelId=CLAUDE, messages=HELLO)
     blocks = [
         {"thinking": block["reasoningContent"].get("reasoningText", {}).get("text", "")}
@@ -109,11 +90,7 @@ def summarize_sdk_message(blocks: list[dict], reason: str, usage: dict) -> Summa
     read = usage.get("cacheReadInputTokens", 0)
     return Summary(
         text="".join(block.get("text", "") for block in blocks),
-        calls=[
-            (use["toolUseId"], use["name"], use["input"])
-            for block in blocks
-            if (use := block.get("toolUse"))
-        ],
+        calls=[(use["toolUseId"], use["name"], use["input"]) for block in blocks if (use := block.get("toolUse"))],
         reasoning="".join(block.get("thinking", "") for block in blocks),
         input_tokens=usage["inputTokens"] + read + usage.get("cacheWriteInputTokens", 0),
         output_tokens=usage["outputTokens"],
@@ -146,29 +123,21 @@ def test_a_stream_is_recognized_by_its_content_type():
 @pytest.mark.parametrize(("reason", "ours"), REASONS.items())
 def test_every_stop_reason_is_mapped(reason: str, ours: str):
     calls = call(0, "tooluse_1", "weather", "{}") if ours == "tool_calls" else b""
-    decoded = decode_parts(
-        encode_request(BEDROCK, tools=[TOOL], stream=True), stream(calls, reason=reason)
-    )
+    decoded = decode_parts(encode_request(BEDROCK, tools=[TOOL], stream=True), stream(calls, reason=reason))
     assert decoded[-2:] == [parts.Finish(ours, reason), parts.Usage(26, 5, 0)]  # type: ignore[arg-type]
 
 
 def test_an_unknown_stop_reason_means_stop_or_tool_calls():
     calls = call(0, "tooluse_1", "weather", "{}")
     request = encode_request(BEDROCK, tools=[TOOL], stream=True)
-    assert decode_parts(request, stream(calls, reason="new"))[-2] == parts.Finish(
-        "tool_calls", "new"
-    )
-    assert decode_parts(encode_request(BEDROCK), stream(reason="new"))[-2] == parts.Finish(
-        "stop", "new"
-    )
+    assert decode_parts(request, stream(calls, reason="new"))[-2] == parts.Finish("tool_calls", "new")
+    assert decode_parts(encode_request(BEDROCK), stream(reason="new"))[-2] == parts.Finish("stop", "new")
 
 
 @pytest.mark.parametrize("reason", ["malformed_model_output", "malformed_tool_use"])
 @pytest.mark.parametrize("streamed", [True, False])
 def test_malformed_output_is_a_failure(reason: str, streamed: bool):
-    body = (
-        stream(text(0, "Hm"), reason=reason) if streamed else whole({"text": "Hm"}, reason=reason)
-    )
+    body = stream(text(0, "Hm"), reason=reason) if streamed else whole({"text": "Hm"}, reason=reason)
     response = decode_response(encode_request(BEDROCK, stream=streamed), body, stream=streamed)
     assert response.status == "failed"
     assert response.error
@@ -178,14 +147,10 @@ def test_malformed_output_is_a_failure(reason: str, streamed: bool):
 
 def test_cached_tokens_of_openais_models_are_counted_once():
     counted = stream(read=4995, cacheWriteInputTokens=4993)
-    decoded = decode_parts(
-        encode_request(BEDROCK, upstream_model="openai.gpt-5.6", stream=True), counted
-    )
+    decoded = decode_parts(encode_request(BEDROCK, upstream_model="openai.gpt-5.6", stream=True), counted)
     assert decoded[-1] == parts.Usage(4995, 5, 0)
     apart = stream(read=2, cacheWriteInputTokens=4993)
-    decoded = decode_parts(
-        encode_request(BEDROCK, upstream_model="openai.gpt-5.6", stream=True), apart
-    )
+    decoded = decode_parts(encode_request(BEDROCK, upstream_model="openai.gpt-5.6", stream=True), apart)
     assert decoded[-1] == parts.Usage(4995, 5, 0)
 
 
@@ -217,14 +182,9 @@ def test_a_split_signature_is_stored_with_its_text():
 
 def test_claudes_thinking_is_a_summary_if_one_was_requested():
     request = encode_request(
-        BEDROCK,
-        upstream_model=NEW_CLAUDE,
-        stream=True,
-        reasoning={"effort": "high", "summary": "auto"},
+        BEDROCK, upstream_model=NEW_CLAUDE, stream=True, reasoning={"effort": "high", "summary": "auto"}
     )
-    assert request.body["additionalModelRequestFields"] == {
-        "thinking": {"type": "adaptive", "display": "summarized"}
-    }
+    assert request.body["additionalModelRequestFields"] == {"thinking": {"type": "adaptive", "display": "summarized"}}
     response = decode_response(request, stream(thought(0, "Short."), text(1, "Yes.")))
     item = response.output[0]
     assert isinstance(item, Reasoning)
@@ -240,48 +200,28 @@ def test_reasoning_is_sent_back_unchanged_in_a_tool_loop(streamed: bool):
     items = [to_builtins(item) for item in response.output]
     items[0].pop("content")  # type: ignore[attr-defined]
     second = encode_request(
-        BEDROCK,
-        upstream_model=CLAUDE,
-        input=[{"role": "user", "content": "Hello"}, *items, output],
-        **scene.request,
+        BEDROCK, upstream_model=CLAUDE, input=[{"role": "user", "content": "Hello"}, *items, output], **scene.request
     )
     assert second.body["messages"] == [
         *HELLO,
         json.loads(scene.whole)["output"]["message"],
-        {
-            "role": "user",
-            "content": [
-                {"toolResult": {"toolUseId": "tooluse_1", "content": [{"text": "Sunny."}]}}
-            ],
-        },
+        {"role": "user", "content": [{"toolResult": {"toolUseId": "tooluse_1", "content": [{"text": "Sunny."}]}}]},
     ]
-    assert second.body["additionalModelRequestFields"] == {
-        "thinking": {"type": "enabled", "budget_tokens": 16384}
-    }
+    assert second.body["additionalModelRequestFields"] == {"thinking": {"type": "enabled", "budget_tokens": 16384}}
     assert second.warnings == []
 
 
 def test_reasoning_without_known_encrypted_content_is_left_out():
-    foreign = {
-        "type": "reasoning",
-        "summary": [],
-        "content": [{"type": "reasoning_text", "text": "A"}],
-    }
+    foreign = {"type": "reasoning", "summary": [], "content": [{"type": "reasoning_text", "text": "A"}]}
     odd = {"type": "reasoning", "summary": [], "encrypted_content": "not JSON"}
     unsigned = {"type": "reasoning", "summary": [], "encrypted_content": '{"text":"B"}'}
     reply = {"role": "assistant", "content": "Hi"}
-    request = encode_request(
-        BEDROCK, input=[{"role": "user", "content": "Hello"}, foreign, odd, unsigned, reply]
-    )
-    assert request.body == {
-        "messages": [*HELLO, {"role": "assistant", "content": [{"text": "Hi"}]}]
-    }
+    request = encode_request(BEDROCK, input=[{"role": "user", "content": "Hello"}, foreign, odd, unsigned, reply])
+    assert request.body == {"messages": [*HELLO, {"role": "assistant", "content": [{"text": "Hi"}]}]}
 
 
 def test_reasoning_without_a_signature_has_no_encrypted_content():
-    response = decode_response(
-        encode_request(BEDROCK, stream=True), stream(thought(0, "Hm."), text(1, "Yes."))
-    )
+    response = decode_response(encode_request(BEDROCK, stream=True), stream(thought(0, "Hm."), text(1, "Yes.")))
     item = response.output[0]
     assert isinstance(item, Reasoning)
     assert not item.encrypted_content
@@ -293,9 +233,7 @@ PAGE = {"title": "report", "location": {"documentPage": {"documentIndex": 0, "st
 
 def test_citations_annotate_the_text_of_their_block():
     cited = {"citationsContent": {"content": [{"text": "It is big."}], "citations": [WEB, PAGE]}}
-    complete = decode_response(
-        encode_request(BEDROCK), whole({"text": "Yes. "}, cited), stream=False
-    )
+    complete = decode_response(encode_request(BEDROCK), whole({"text": "Yes. "}, cited), stream=False)
     streamed = decode_response(
         encode_request(BEDROCK, stream=True),
         stream(
@@ -315,10 +253,7 @@ def test_citations_annotate_the_text_of_their_block():
             text="It is big.",
             annotations=[
                 UrlCitation(url="https://a.example/p", title="Paris", start_index=0, end_index=10),
-                ExtensionAnnotation(
-                    type="bedrock:citation",
-                    extra={"title": "report", "location": PAGE["location"]},
-                ),
+                ExtensionAnnotation(type="bedrock:citation", extra={"title": "report", "location": PAGE["location"]}),
             ],
         )
     ]
@@ -343,9 +278,7 @@ def test_unknown_events_and_blocks_are_ignored():
         + event("metadata")
     )
     body = stream(odd, text(9, "Hello"))
-    expected = decode_parts(
-        encode_request(BEDROCK, tools=[TOOL], stream=True), stream(text(9, "Hello"))
-    )
+    expected = decode_parts(encode_request(BEDROCK, tools=[TOOL], stream=True), stream(text(9, "Hello")))
     assert decode_parts(encode_request(BEDROCK, tools=[TOOL], stream=True), body) == expected
     body = whole({"guardContent": {}}, {"text": "Hello"})
     assert decode_response(encode_request(BEDROCK), body, stream=False).output_text == "Hello"
@@ -358,9 +291,7 @@ def test_images_are_left_out_with_one_warning():
     block = {"image": {"format": "png", "source": source}}
     for response in (
         decode_response(encode_request(BEDROCK, stream=True), stream(image, text(1, "Hello"))),
-        decode_response(
-            encode_request(BEDROCK), whole(block, block, {"text": "Hello"}), stream=False
-        ),
+        decode_response(encode_request(BEDROCK), whole(block, block, {"text": "Hello"}), stream=False),
     ):
         assert (response.status, response.output_text) == ("completed", "Hello")
         assert [warning.code for warning in response.warnings or []] == ["unsupported_output"]

@@ -7,19 +7,8 @@ from botocore.exceptions import ClientError, EventStreamError
 
 from antiphon.protocol import parts
 from antiphon.protocol.items import FunctionCall
-from tests.adapters.bedrock.builders import (
-    BEDROCK,
-    CLAUDE,
-    HELLO,
-    aws_client,
-    build_answer,
-)
-from tests.adapters.run_adapter import (
-    decode_parts,
-    decode_response,
-    encode_request,
-    synthesize,
-)
+from tests.adapters.bedrock.builders import BEDROCK, CLAUDE, HELLO, aws_client, build_answer
+from tests.adapters.run_adapter import decode_parts, decode_response, encode_request, synthesize
 from tests.adapters.scenes import TIME
 from tests.adapters.scenes.bedrock import (
     SCENES,
@@ -112,15 +101,7 @@ from tests.wire.eventstream_encoder import encode
             "answered 500 and did not say why.",
             True,
         ),
-        (
-            503,
-            {},
-            b"<html>Unavailable</html>",
-            "model_error",
-            None,
-            "answered 503 and did not say why.",
-            True,
-        ),
+        (503, {}, b"<html>Unavailable</html>", "model_error", None, "answered 503 and did not say why.", True),
         (401, {}, b"", "authentication_error", None, "answered 401 and did not say why.", False),
     ],
 )
@@ -136,21 +117,12 @@ def test_an_error_response_keeps_its_status_name_and_message(
 
 def test_the_sdk_reads_the_same_error():
     answer = build_answer(
-        b'{"message":"Too many."}',
-        "application/json",
-        429,
-        **{"x-amzn-ErrorType": "ThrottlingException"},
+        b'{"message":"Too many."}', "application/json", 429, **{"x-amzn-ErrorType": "ThrottlingException"}
     )
-    with (
-        scripted_upstream(answer) as provider,
-        aws_client(provider) as client,
-        pytest.raises(ClientError) as caught,
-    ):
+    with scripted_upstream(answer) as provider, aws_client(provider) as client, pytest.raises(ClientError) as caught:
         client.converse(modelId=CLAUDE, messages=HELLO)
     error = caught.value.response["Error"]
-    ours = BEDROCK.decode_error(
-        429, {"x-amzn-errortype": "ThrottlingException"}, answer.body
-    ).payload
+    ours = BEDROCK.decode_error(429, {"x-amzn-errortype": "ThrottlingException"}, answer.body).payload
     assert (error["Code"], f"bedrock: {error['Message']}") == (ours.code, ours.message)  # type: ignore[typeddict-item]
 
 
@@ -165,9 +137,7 @@ def test_the_sdk_reads_the_same_error():
     ],
 )
 @pytest.mark.parametrize("before", [b"", text(0, "Hel")])
-def test_an_exception_within_a_stream_is_a_failure(
-    kind: str, status: int, type: str, code: str, before: bytes
-):
+def test_an_exception_within_a_stream_is_a_failure(kind: str, status: int, type: str, code: str, before: bytes):
     body = event("messageStart", role="assistant") + before + exception(kind, message="It broke.")
     request = encode_request(BEDROCK, stream=True)
     decoded = decode_parts(request, body + text(1, "unread") + stream_end())
@@ -188,9 +158,7 @@ def test_an_exception_within_a_stream_is_a_failure(
 
 
 def test_an_unknown_exception_is_a_failure():
-    failure = decode_parts(
-        encode_request(BEDROCK, stream=True), exception("newException", message="Hm.")
-    )[-1]
+    failure = decode_parts(encode_request(BEDROCK, stream=True), exception("newException", message="Hm."))[-1]
     assert isinstance(failure, parts.Failure)
     assert (failure.status, failure.error.code) == (502, "NewException")
 
@@ -206,11 +174,7 @@ def test_a_connection_error_within_a_stream_is_a_failure():
     headers = {":message-type": "error", ":error-code": "InternalError", ":error-message": "Hm."}
     failure = decode_parts(encode_request(BEDROCK, stream=True), encode(headers, b""))[-1]
     assert isinstance(failure, parts.Failure)
-    assert (failure.status, failure.error.code, failure.error.message) == (
-        502,
-        "InternalError",
-        "bedrock: Hm.",
-    )
+    assert (failure.status, failure.error.code, failure.error.message) == (502, "InternalError", "bedrock: Hm.")
 
 
 @pytest.mark.parametrize("name", SCENES)
@@ -232,9 +196,7 @@ def test_an_unreadable_response_is_a_failure(body: bytes):
     assert failure.error.code == "upstream_invalid"
 
 
-@pytest.mark.parametrize(
-    "body", [b"", b"<html></html>", b"[]", b"{}", b'{"output":7}', b'{"message":"hm"}']
-)
+@pytest.mark.parametrize("body", [b"", b"<html></html>", b"[]", b"{}", b'{"output":7}', b'{"message":"hm"}'])
 def test_an_unreadable_complete_response_is_a_failure(body: bytes):
     (failure,) = decode_parts(encode_request(BEDROCK), body, stream=False)
     assert isinstance(failure, parts.Failure)
@@ -262,12 +224,7 @@ def test_a_split_emoji_is_joined():
     halves = encode(headers, b'{"contentBlockIndex":0,"delta":{"text":"a\\ud83c"}}') + encode(
         headers, b'{"contentBlockIndex":0,"delta":{"text":"\\udfb5!"}}'
     )
-    assert (
-        decode_response(
-            encode_request(BEDROCK, stream=True), stream(halves, block_stop(0))
-        ).output_text
-        == "a🎵!"
-    )
+    assert decode_response(encode_request(BEDROCK, stream=True), stream(halves, block_stop(0))).output_text == "a🎵!"
 
 
 def test_a_call_without_a_stop_event_is_complete():
@@ -279,13 +236,7 @@ def test_a_call_without_a_stop_event_is_complete():
 
 def test_a_complete_call_without_input_has_empty_arguments():
     missing = {"toolUse": {"toolUseId": "t", "name": "time"}}
-    for block in (
-        missing,
-        tool_use("t", "time", {}),
-        {"toolUse": {**missing["toolUse"], "input": None}},
-    ):
+    for block in (missing, tool_use("t", "time", {}), {"toolUse": {**missing["toolUse"], "input": None}}):
         body = whole(block, reason="tool_use")
         response = decode_response(encode_request(BEDROCK, tools=[TIME]), body, stream=False)
-        assert [item.arguments for item in response.output if isinstance(item, FunctionCall)] == [
-            "{}"
-        ]
+        assert [item.arguments for item in response.output if isinstance(item, FunctionCall)] == ["{}"]

@@ -28,18 +28,11 @@ from tests.adapters.bedrock.builders import (
     user_message,
 )
 from tests.adapters.run_adapter import encode_request
-from tests.adapters.scenes import (
-    FORMAT,
-    SCHEMA,
-    TIME,
-    TOOL,
-)
+from tests.adapters.scenes import FORMAT, SCHEMA, TIME, TOOL
 
 JSON_FORMAT = {
     "type": "json_schema",
-    "structure": {
-        "jsonSchema": {"schema": json.dumps(SCHEMA, separators=(",", ":")), "name": "report"}
-    },
+    "structure": {"jsonSchema": {"schema": json.dumps(SCHEMA, separators=(",", ":")), "name": "report"}},
 }
 
 SAME = {
@@ -88,9 +81,7 @@ SAME = {
             "messages": [
                 *HELLO,
                 assistant_message(
-                    {"text": "Let me see."},
-                    TOOL_USE,
-                    {"toolUse": {"toolUseId": "b", "name": "time", "input": {}}},
+                    {"text": "Let me see."}, TOOL_USE, {"toolUse": {"toolUseId": "b", "name": "time", "input": {}}}
                 ),
                 user_message(
                     {"toolResult": {"toolUseId": "tooluse_1", "content": [{"text": "Sunny."}]}},
@@ -117,16 +108,9 @@ SAME = {
             ]
         },
     ),
-    "a file alone": (
-        {"input": user_input(FILE)},
-        {"messages": [user_message(DOCUMENT_BLOCK, {"text": "report v1"})]},
-    ),
+    "a file alone": ({"input": user_input(FILE)}, {"messages": [user_message(DOCUMENT_BLOCK, {"text": "report v1"})]}),
     "an image as a file": (
-        {
-            "input": user_input(
-                {"type": "input_file", "filename": "a.png", "file_data": IMAGE["image_url"]}
-            )
-        },
+        {"input": user_input({"type": "input_file", "filename": "a.png", "file_data": IMAGE["image_url"]})},
         {"messages": [user_message(IMAGE_BLOCK)]},
     ),
     "a text file": (
@@ -143,8 +127,7 @@ SAME = {
         {
             "messages": [
                 user_message(
-                    {"document": {"format": "txt", "name": "mod", "source": {"bytes": b"x = 1"}}},
-                    {"text": "What?"},
+                    {"document": {"format": "txt", "name": "mod", "source": {"bytes": b"x = 1"}}}, {"text": "What?"}
                 )
             ]
         },
@@ -154,9 +137,7 @@ SAME = {
             "input": [
                 {"role": "user", "content": "Hello"},
                 CALL,
-                call_output(
-                    [{"type": "input_text", "text": "Here."}, IMAGE, FILE], status="incomplete"
-                ),
+                call_output([{"type": "input_text", "text": "Here."}, IMAGE, FILE], status="incomplete"),
             ],
             "tools": [LOOSE_TOOL],
         },
@@ -173,10 +154,7 @@ SAME = {
         {"tools": [TOOL, TIME]},
         {
             "toolConfig": {
-                "tools": [
-                    TOOL_SPEC,
-                    {"toolSpec": {"name": "time", "inputSchema": {"json": TIME["parameters"]}}},
-                ]
+                "tools": [TOOL_SPEC, {"toolSpec": {"name": "time", "inputSchema": {"json": TIME["parameters"]}}}]
             }
         },
     ),
@@ -216,10 +194,7 @@ SAME = {
         {"toolConfig": {"tools": [{"systemTool": {"name": "nova_grounding"}}]}},
     ),
     "a tool of the service's own that is demanded": (
-        {
-            "tools": [{"type": "bedrock:nova_grounding"}],
-            "tool_choice": {"type": "bedrock:nova_grounding"},
-        },
+        {"tools": [{"type": "bedrock:nova_grounding"}], "tool_choice": {"type": "bedrock:nova_grounding"}},
         {
             "toolConfig": {
                 "tools": [{"systemTool": {"name": "nova_grounding"}}],
@@ -238,22 +213,14 @@ SAME = {
     ),
     "options": (
         {"max_output_tokens": 100, "temperature": 0.5, "top_p": 1, "stop": ["END", "STOP"]},
-        {
-            "inferenceConfig": {
-                "maxTokens": 100,
-                "temperature": 0.5,
-                "stopSequences": ["END", "STOP"],
-            }
-        },
+        {"inferenceConfig": {"maxTokens": 100, "temperature": 0.5, "stopSequences": ["END", "STOP"]}},
     ),
     "a tier": ({"service_tier": "flex"}, {"serviceTier": {"type": "flex"}}),
     "thinking with a budget": (
         {"reasoning": {"effort": "medium"}},
         {
             "inferenceConfig": {"maxTokens": 8192 + 8192},
-            "additionalModelRequestFields": {
-                "thinking": {"type": "enabled", "budget_tokens": 8192}
-            },
+            "additionalModelRequestFields": {"thinking": {"type": "enabled", "budget_tokens": 8192}},
         },
     ),
     "caching": (
@@ -281,12 +248,7 @@ HIGH_EFFORT: dict = {"reasoning": {"effort": "high"}}
 NOVA = "amazon.nova-2-lite-v1:0"
 THINKING = [
     (NEW_CLAUDE, "high", {"thinking": {"type": "adaptive"}}, "high"),
-    (
-        "amazon.nova-2-lite-v1:0",
-        "low",
-        {"reasoningConfig": {"type": "enabled", "maxReasoningEffort": "low"}},
-        None,
-    ),
+    ("amazon.nova-2-lite-v1:0", "low", {"reasoningConfig": {"type": "enabled", "maxReasoningEffort": "low"}}, None),
     ("openai.gpt-oss-120b-1:0", "medium", {"reasoning_effort": "medium"}, None),
     ("us.moonshot.kimi-k2-thinking", "high", {"reasoning_effort": "high"}, None),
     ("openai.gpt-5.6", "xhigh", {"reasoning": {"effort": "xhigh"}}, None),
@@ -299,9 +261,7 @@ THINKING = [
 
 
 @pytest.mark.parametrize(("model", "effort", "fields", "level"), THINKING)
-def test_reasoning_is_requested_in_the_fields_of_the_vendor(
-    model: str, effort: str, fields: dict, level: str | None
-):
+def test_reasoning_is_requested_in_the_fields_of_the_vendor(model: str, effort: str, fields: dict, level: str | None):
     request = encode_request(BEDROCK, upstream_model=model, reasoning={"effort": effort})
     equivalent: dict[str, object] = {"modelId": model}
     if fields:
@@ -319,18 +279,8 @@ def test_reasoning_is_requested_in_the_fields_of_the_vendor(
 @pytest.mark.parametrize(
     ("model", "options", "fields", "param"),
     [
-        (
-            "openai.gpt-oss-20b-1:0",
-            {"reasoning": {"effort": "max"}},
-            {"reasoning_effort": "high"},
-            "reasoning.effort",
-        ),
-        (
-            "openai.gpt-5.6",
-            {"reasoning": {"effort": "minimal"}},
-            {"reasoning": {"effort": "low"}},
-            "reasoning.effort",
-        ),
+        ("openai.gpt-oss-20b-1:0", {"reasoning": {"effort": "max"}}, {"reasoning_effort": "high"}, "reasoning.effort"),
+        ("openai.gpt-5.6", {"reasoning": {"effort": "minimal"}}, {"reasoning": {"effort": "low"}}, "reasoning.effort"),
         (
             "amazon.nova-2-lite-v1:0",
             {"reasoning": {"effort": "high"}, "max_output_tokens": 500},
@@ -346,12 +296,7 @@ def test_reasoning_is_requested_in_the_fields_of_the_vendor(
             "reasoning",
         ),
         (CLAUDE, {"reasoning": {"effort": "high"}, "max_output_tokens": 100}, None, "reasoning"),
-        (
-            "anthropic.claude-3-haiku-20240307-v1:0",
-            {"reasoning": {"effort": "low"}},
-            None,
-            "reasoning",
-        ),
+        ("anthropic.claude-3-haiku-20240307-v1:0", {"reasoning": {"effort": "low"}}, None, "reasoning"),
         (
             CLAUDE,
             {
@@ -380,9 +325,7 @@ def test_reasoning_is_requested_in_the_fields_of_the_vendor(
         ),
     ],
 )
-def test_unsupported_reasoning_options_are_warned_of(
-    model: str, options: dict, fields: dict | None, param: str
-):
+def test_unsupported_reasoning_options_are_warned_of(model: str, options: dict, fields: dict | None, param: str):
     request = encode_request(BEDROCK, upstream_model=model, **options)
     assert request.body.get("additionalModelRequestFields") == fields
     assert [warning.param for warning in request.warnings] == [param]
@@ -398,26 +341,17 @@ def test_unsupported_reasoning_options_are_warned_of(
         (NEW_CLAUDE, {"temperature": 0.5, "top_p": 0.9}, None, ["temperature", "top_p"]),
         (NOVA, {"temperature": 0.5, "top_p": 0.9}, {"temperature": 0.5, "topP": 0.9}, []),
         (NOVA, {"temperature": 1, "top_p": 1}, {"temperature": 1, "topP": 1}, []),
-        (
-            NOVA,
-            {"reasoning": {"effort": "high"}, "temperature": 0.5, "top_p": 0.9},
-            None,
-            ["temperature", "top_p"],
-        ),
+        (NOVA, {"reasoning": {"effort": "high"}, "temperature": 0.5, "top_p": 0.9}, None, ["temperature", "top_p"]),
     ],
 )
-def test_sampling_follows_the_rules_of_the_vendor(
-    model: str, fields: dict, sent: dict | None, params: list[str]
-):
+def test_sampling_follows_the_rules_of_the_vendor(model: str, fields: dict, sent: dict | None, params: list[str]):
     request = encode_request(BEDROCK, upstream_model=model, **fields)
     assert request.body.get("inferenceConfig") == sent
     assert [warning.param for warning in request.warnings] == params
 
 
 def test_sampling_is_left_out_while_the_model_thinks():
-    request = encode_request(
-        BEDROCK, upstream_model=CLAUDE, reasoning={"effort": "low"}, temperature=0.5, top_p=0.5
-    )
+    request = encode_request(BEDROCK, upstream_model=CLAUDE, reasoning={"effort": "low"}, temperature=0.5, top_p=0.5)
     assert request.body["inferenceConfig"] == {"maxTokens": 8192 + 2048}
     assert [warning.param for warning in request.warnings] == ["temperature", "top_p"]
 
@@ -435,9 +369,7 @@ def test_sampling_is_left_out_while_the_model_thinks():
         (NOVA, HIGH_EFFORT, 64000, None),
     ],
 )
-def test_thinking_raises_the_output_limit(
-    model: str, fields: dict, configured: int | None, room: int | None
-):
+def test_thinking_raises_the_output_limit(model: str, fields: dict, configured: int | None, room: int | None):
     capabilities = Capabilities(max_output_tokens=configured)
     request = encode_request(BEDROCK, upstream_model=model, capabilities=capabilities, **fields)
     sent = {"maxTokens": room} if room else None

@@ -60,9 +60,7 @@ def test_strict_is_not_sent_to_models_that_reject_it(model: str):
 def test_unenforceable_keywords_move_into_descriptions():
     format = {"type": "json_schema", "name": "n", "schema": {"type": "array", "maxItems": 3}}
     request = encode_request(BEDROCK, text={"format": format})
-    schema = json.loads(
-        request.body["outputConfig"]["textFormat"]["structure"]["jsonSchema"]["schema"]
-    )
+    schema = json.loads(request.body["outputConfig"]["textFormat"]["structure"]["jsonSchema"]["schema"])
     assert "maxItems" not in schema
     assert [warning.code for warning in request.warnings] == ["schema_relaxed"]
 
@@ -72,11 +70,7 @@ LINKED = {"type": "input_image", "image_url": "https://a.example/b.png"}
 UPLOADED = {"type": "input_file", "file_id": "file-1"}
 LINKED_FILE = {"type": "input_file", "file_url": "https://a.example/b.pdf"}
 BITMAP = {"type": "input_image", "image_url": "data:image/bmp;base64,AAAA"}
-ARCHIVE = {
-    "type": "input_file",
-    "filename": "a.zip",
-    "file_data": "data:application/zip;base64,AA==",
-}
+ARCHIVE = {"type": "input_file", "filename": "a.zip", "file_data": "data:application/zip;base64,AA=="}
 BROKEN = {"type": "input_image", "image_url": "data:image/png;base64,!"}
 
 
@@ -104,9 +98,7 @@ def test_json_without_a_schema_uses_a_forced_tool():
 
 def test_json_uses_an_instruction_for_models_that_cannot_be_forced():
     model = "anthropic.claude-opus-5-5-v1"
-    request = encode_request(
-        BEDROCK, upstream_model=model, text={"format": {"type": "json_object"}}
-    )
+    request = encode_request(BEDROCK, upstream_model=model, text={"format": {"type": "json_object"}})
     assert "toolChoice" not in request.body["toolConfig"]
     assert "final_answer" in request.body["system"][-1]["text"]
     with pytest.raises(RequestError) as caught:
@@ -151,24 +143,14 @@ def test_history_of_another_provider_is_sent_in_a_legal_form():
     text_block, use_block = second["content"]
     assert text_block == {"text": "Hello!"}
     id = use_block["toolUse"]["toolUseId"]
-    assert use_block["toolUse"] == {
-        "toolUseId": id,
-        "name": "mcp_weather_now",
-        "input": {"arguments": "[1"},
-    }
-    assert third == user_message(
-        {"toolResult": {"toolUseId": id, "content": [{"text": "(no output)"}]}}
-    )
+    assert use_block["toolUse"] == {"toolUseId": id, "name": "mcp_weather_now", "input": {"arguments": "[1"}}
+    assert third == user_message({"toolResult": {"toolUseId": id, "content": [{"text": "(no output)"}]}})
     assert [warning.code for warning in request.warnings] == ["unsupported_item", "added_message"]
     assert aws_client_request(**request.body)[1] == request.body  # AWS's SDK validates it
 
 
 def test_trailing_reasoning_and_white_space_are_left_out():
-    reasoning = {
-        "type": "reasoning",
-        "summary": [],
-        "encrypted_content": '{"text":"A","signature":"s"}',
-    }
+    reasoning = {"type": "reasoning", "summary": [], "encrypted_content": '{"text":"A","signature":"s"}'}
     request = encode_request(
         BEDROCK,
         input=[
@@ -198,19 +180,9 @@ def test_only_illegal_ids_are_replaced():
 
 
 def test_documents_get_legal_and_unique_names():
-    names = [
-        "a/b  c.pdf",
-        "a b c.PDF",
-        "",
-        "ünï.pdf",
-        ".pdf",
-        "x" * 300 + ".pdf",
-        "a [1] (2)-3.pdf",
-    ]
+    names = ["a/b  c.pdf", "a b c.PDF", "", "ünï.pdf", ".pdf", "x" * 300 + ".pdf", "a [1] (2)-3.pdf"]
     files = [{**FILE, "filename": name} for name in names]
-    request = encode_request(
-        BEDROCK, input=user_input(*files, {"type": "input_text", "text": "What?"})
-    )
+    request = encode_request(BEDROCK, input=user_input(*files, {"type": "input_text", "text": "What?"}))
     content = request.body["messages"][0]["content"]
     titles = [block["document"]["name"] for block in content if "document" in block]
     assert titles == ["a b c", "a b c 2", "document", "n", "pdf", "x" * 180, "a [1] (2)-3"]

@@ -24,11 +24,7 @@ GEMINI_3 = "gemini-3.5-flash"
 BYTES = b"\x89PNG\r\n\x1a\n and so on"
 PIXEL = base64.b64encode(BYTES).decode()
 IMAGE = {"type": "input_image", "image_url": f"data:image/png;base64,{PIXEL}"}
-PDF = {
-    "type": "input_file",
-    "filename": "a.pdf",
-    "file_data": f"data:application/pdf;base64,{PIXEL}",
-}
+PDF = {"type": "input_file", "filename": "a.pdf", "file_data": f"data:application/pdf;base64,{PIXEL}"}
 AUDIO = {"type": "input_audio", "input_audio": {"data": PIXEL, "format": "wav"}}
 
 
@@ -45,9 +41,7 @@ FOREIGN_ITEMS: list[dict] = [
 
 def decode_chunks(*chunks: dict, model: str = GEMINI_3, **fields: Any) -> Response:
     """Decode a stream of chunks into a response."""
-    return decode_response(
-        encode_request(GOOGLE, upstream_model=model, stream=True, **fields), sse_stream(*chunks)
-    )
+    return decode_response(encode_request(GOOGLE, upstream_model=model, stream=True, **fields), sse_stream(*chunks))
 
 
 def output_as_input(response: Response) -> list[dict]:

@@ -6,16 +6,9 @@ from google.oauth2.credentials import Credentials
 from antiphon.adapters.google.adapter import Google
 from antiphon.protocol.errors import RequestError
 from antiphon.transport import request as wire
-from tests.adapters.google.builders import (
-    GEMINI_3,
-    GOOGLE,
-    genai,
-    types,
-)
+from tests.adapters.google.builders import GEMINI_3, GOOGLE, genai, types
 from tests.adapters.run_adapter import encode_request, make_adapter
-from tests.adapters.scenes.google import (
-    SCENES,
-)
+from tests.adapters.scenes.google import SCENES
 from tests.scripted_upstream import scripted_upstream, sse_answer
 
 
@@ -59,13 +52,11 @@ def test_complete_responses_have_their_own_url():
         ),
         (
             {"project": "p"},
-            "https://aiplatform.googleapis.com/v1beta1/projects/p/locations/global/"
-            "publishers/google/models/m",
+            "https://aiplatform.googleapis.com/v1beta1/projects/p/locations/global/publishers/google/models/m",
         ),
         (
             {"project": "p", "location": "eu"},
-            "https://aiplatform.eu.rep.googleapis.com/v1beta1/projects/p/locations/eu/"
-            "publishers/google/models/m",
+            "https://aiplatform.eu.rep.googleapis.com/v1beta1/projects/p/locations/eu/publishers/google/models/m",
         ),
         (
             {"project": "p", "location": "l", "base_url": "http://here:1"},
@@ -94,9 +85,7 @@ def test_a_model_on_vertex_may_be_given_by_its_path(model: str, path: str):
 
 def test_a_model_of_another_project_is_rejected():
     with pytest.raises(RequestError) as refusal:
-        encode_request(
-            make_adapter(Google, project="p"), upstream_model="projects/q/locations/l/endpoints/1"
-        )
+        encode_request(make_adapter(Google, project="p"), upstream_model="projects/q/locations/l/endpoints/1")
     assert refusal.value.payload.code == "model_not_found"
 
 
@@ -121,6 +110,4 @@ def test_models_are_listed_without_their_paths():
     assert vertex
     assert vertex.url == ("https://l-aiplatform.googleapis.com/v1beta1/publishers/google/models")
     assert GOOGLE.decode_models({"models": [{"name": "models/gemini-3"}, {}]}) == ["gemini-3"]
-    assert GOOGLE.decode_models({"publisherModels": [{"name": "publishers/google/models/g"}]}) == [
-        "g"
-    ]
+    assert GOOGLE.decode_models({"publisherModels": [{"name": "publishers/google/models/g"}]}) == ["g"]

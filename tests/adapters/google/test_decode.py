@@ -8,31 +8,13 @@ from hypothesis import strategies as st
 
 from antiphon.adapters.google.adapter import FAILURE_REASONS, REASONS
 from antiphon.protocol import parts
-from antiphon.protocol.content import (
-    LogProb,
-    OutputText,
-    TopLogProb,
-    UrlCitation,
-)
-from antiphon.protocol.items import FunctionCall, Message, Reasoning
+from antiphon.protocol.items import FunctionCall, LogProb, Message, OutputText, Reasoning, TopLogProb, UrlCitation
 from antiphon.protocol.response import Response
 from antiphon.protocol.struct import to_builtins
-from tests.adapters.google.builders import (
-    GEMINI_3,
-    GOOGLE,
-    PIXEL,
-    decode_chunks,
-    google_client,
-    types,
-)
+from tests.adapters.google.builders import GEMINI_3, GOOGLE, PIXEL, decode_chunks, google_client, types
 from tests.adapters.run_adapter import decode_parts, decode_response, encode_request
 from tests.adapters.scenes import NAMES, Summary
-from tests.adapters.scenes.google import (
-    SCENES,
-    answer,
-    sse_stream,
-    thought,
-)
+from tests.adapters.scenes.google import SCENES, answer, sse_stream, thought
 from tests.scripted_upstream import json_answer, sse_answer
 
 
@@ -53,19 +35,9 @@ def test_an_array_of_chunks_decodes_like_the_stream(name: str):
     scene = SCENES[name]
     chunks = [json.loads(line[6:]) for line in scene.stream.split(b"\r\n\r\n") if line]
     array = json.dumps(chunks, indent=2).encode()
-    expected = items_without_ids(
-        decode_response(encode_request(GOOGLE, **scene.request), scene.stream)
-    )
-    assert (
-        items_without_ids(
-            decode_response(encode_request(GOOGLE, **scene.request), array, stream=False)
-        )
-        == expected
-    )
-    assert (
-        items_without_ids(decode_response(encode_request(GOOGLE, **scene.request), array, pieces=7))
-        == expected
-    )
+    expected = items_without_ids(decode_response(encode_request(GOOGLE, **scene.request), scene.stream))
+    assert items_without_ids(decode_response(encode_request(GOOGLE, **scene.request), array, stream=False)) == expected
+    assert items_without_ids(decode_response(encode_request(GOOGLE, **scene.request), array, pieces=7)) == expected
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -77,9 +49,7 @@ def test_the_raw_finish_reason_is_kept(name: str):
         if isinstance(part, parts.Finish)
     ]
     reason = REASONS[scene.expected.stop]
-    assert ends == [
-        parts.Finish("tool_calls" if scene.expected.calls else reason, scene.expected.stop)
-    ]
+    assert ends == [parts.Finish("tool_calls" if scene.expected.calls else reason, scene.expected.stop)]
 
 
 def summarize_sdk_message(answers: list[types.GenerateContentResponse]) -> Summary:
@@ -98,11 +68,7 @@ def summarize_sdk_message(answers: list[types.GenerateContentResponse]) -> Summa
     reason = reasons.get(REASONS[last.finish_reason.value])
     return Summary(
         text="".join(piece.text or "" for piece in pieces if not piece.thought),
-        calls=[
-            (made.id or "", made.name or "", made.args or {})
-            for piece in pieces
-            if (made := piece.function_call)
-        ],
+        calls=[(made.id or "", made.name or "", made.args or {}) for piece in pieces if (made := piece.function_call)],
         reasoning="".join(piece.text or "" for piece in pieces if piece.thought),
         input_tokens=usage.prompt_token_count or 0,
         output_tokens=(usage.candidates_token_count or 0) + thoughts,
@@ -141,16 +107,12 @@ def test_any_chunking_gives_the_same_parts(name: str, cuts: list[int]):
 
 @pytest.mark.parametrize(("reason", "ours"), REASONS.items())
 def test_every_finish_reason_is_mapped(reason: str, ours: str):
-    decoded = decode_parts(
-        encode_request(GOOGLE, stream=True), sse_stream(answer({"text": "a"}, finish=reason))
-    )
+    decoded = decode_parts(encode_request(GOOGLE, stream=True), sse_stream(answer({"text": "a"}, finish=reason)))
     assert decoded == [parts.Text("a"), parts.Finish(ours, reason)]  # type: ignore[arg-type]
 
 
 def test_an_unknown_finish_reason_means_stop():
-    decoded = decode_parts(
-        encode_request(GOOGLE, stream=True), sse_stream(answer({"text": "a"}, finish="BORED"))
-    )
+    decoded = decode_parts(encode_request(GOOGLE, stream=True), sse_stream(answer({"text": "a"}, finish="BORED")))
     assert decoded == [parts.Text("a"), parts.Finish("stop", "BORED")]
 
 
@@ -167,10 +129,7 @@ def test_failure_reasons_fail_the_response(reason: str):
     response = decode_chunks(answer({"text": "So "}, finish=reason))
     assert response.status == "failed"
     assert response.error
-    assert (response.error.code, response.error.message) == (
-        reason,
-        f"google: {FAILURE_REASONS[reason]}",
-    )
+    assert (response.error.code, response.error.message) == (reason, f"google: {FAILURE_REASONS[reason]}")
     response = decode_chunks(answer(finish=reason, finishMessage="Malformed: x(1"))
     assert response.error
     assert response.error.message == "google: Malformed: x(1"
@@ -212,19 +171,13 @@ def test_grounding_becomes_annotations_with_character_offsets():
     start = len("Größe \U0001f305 ".encode())
     grounding = {
         "webSearchQueries": ["x"],
-        "groundingChunks": [
-            {"web": {"uri": "https://a.example", "title": "A"}},
-            {"web": {"uri": "https://b.example"}},
-        ],
+        "groundingChunks": [{"web": {"uri": "https://a.example", "title": "A"}}, {"web": {"uri": "https://b.example"}}],
         "groundingSupports": [
             {
                 "segment": {"startIndex": start, "endIndex": start + 7, "text": "zählt."},
                 "groundingChunkIndices": [0, 1, 9],
             },
-            {
-                "segment": {"startIndex": 1, "endIndex": 2, "text": "Ja."},
-                "groundingChunkIndices": [1],
-            },
+            {"segment": {"startIndex": 1, "endIndex": 2, "text": "Ja."}, "groundingChunkIndices": [1]},
         ],
     }
     chunks = (
@@ -254,9 +207,7 @@ def test_citations_become_annotations(name: str):
     assert isinstance(message, Message)
     [part] = message.content
     assert isinstance(part, OutputText)
-    assert part.annotations == [
-        UrlCitation(url="https://a.example", title="A", start_index=0, end_index=2)
-    ]
+    assert part.annotations == [UrlCitation(url="https://a.example", title="A", start_index=0, end_index=2)]
 
 
 def test_logprobs_are_attached_to_their_text():
@@ -266,19 +217,14 @@ def test_logprobs_are_attached_to_their_text():
     }
     chunk = answer(thought("Hm."), {"text": "J"}, finish="STOP", logprobsResult=result)
     decoded = decode_parts(encode_request(GOOGLE, stream=True), sse_stream(chunk))
-    top = [
-        TopLogProb(token="J", logprob=-0.5, bytes=[74]),
-        TopLogProb(token="ä", logprob=0.0, bytes=[195, 164]),
-    ]
+    top = [TopLogProb(token="J", logprob=-0.5, bytes=[74]), TopLogProb(token="ä", logprob=0.0, bytes=[195, 164])]
     score = LogProb(token="J", logprob=-0.5, bytes=[74], top_logprobs=top)
     assert decoded[1] == parts.Text("J", logprobs=[score])
 
 
 def test_images_are_left_out_with_one_warning():
     image = {"inlineData": {"mimeType": "image/png", "data": PIXEL}}
-    response = decode_chunks(
-        answer({"text": "See: "}, image, image), answer({"text": "it"}, finish="STOP")
-    )
+    response = decode_chunks(answer({"text": "See: "}, image, image), answer({"text": "it"}, finish="STOP"))
     assert response.output_text == "See: it"
     assert [warning.code for warning in response.warnings or []] == ["unsupported_output"]
 

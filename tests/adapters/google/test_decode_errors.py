@@ -5,24 +5,9 @@ import json
 import pytest
 
 from antiphon.protocol import parts
-from tests.adapters.google.builders import (
-    GEMINI_3,
-    GOOGLE,
-    errors,
-    google_client,
-)
-from tests.adapters.run_adapter import (
-    decode_parts,
-    decode_response,
-    encode_request,
-    synthesize,
-)
-from tests.adapters.scenes.google import (
-    SCENES,
-    answer,
-    sse_stream,
-    whole,
-)
+from tests.adapters.google.builders import GEMINI_3, GOOGLE, errors, google_client
+from tests.adapters.run_adapter import decode_parts, decode_response, encode_request, synthesize
+from tests.adapters.scenes.google import SCENES, answer, sse_stream, whole
 from tests.scripted_upstream import ScriptedAnswer, json_answer, sse_answer
 
 
@@ -33,11 +18,7 @@ def error_body(code: int, message: str, status: str, *details: dict) -> dict:
 
 
 WAIT = {"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "34.07s"}
-BAD_KEY = {
-    "@type": "type.googleapis.com/google.rpc.ErrorInfo",
-    "reason": "API_KEY_INVALID",
-    "domain": "googleapis.com",
-}
+BAD_KEY = {"@type": "type.googleapis.com/google.rpc.ErrorInfo", "reason": "API_KEY_INVALID", "domain": "googleapis.com"}
 QUOTA = error_body(429, "Quota exceeded.", "RESOURCE_EXHAUSTED", WAIT)
 
 
@@ -49,37 +30,17 @@ QUOTA = error_body(429, "Quota exceeded.", "RESOURCE_EXHAUSTED", WAIT)
             error_body(400, "API key not valid.", "INVALID_ARGUMENT", BAD_KEY),
             ("authentication_error", "API_KEY_INVALID", "API key not valid.", False),
         ),
-        (
-            401,
-            error_body(401, "Who?", "UNAUTHENTICATED"),
-            ("authentication_error", "UNAUTHENTICATED", "Who?", False),
-        ),
-        (
-            400,
-            [error_body(400, "No.", "INVALID_ARGUMENT")],
-            ("invalid_request", "INVALID_ARGUMENT", "No.", False),
-        ),
+        (401, error_body(401, "Who?", "UNAUTHENTICATED"), ("authentication_error", "UNAUTHENTICATED", "Who?", False)),
+        (400, [error_body(400, "No.", "INVALID_ARGUMENT")], ("invalid_request", "INVALID_ARGUMENT", "No.", False)),
         (
             404,
             error_body(404, "models/x is not found.", "NOT_FOUND"),
             ("not_found", "NOT_FOUND", "models/x is not found.", False),
         ),
         (429, QUOTA, ("too_many_requests", "RESOURCE_EXHAUSTED", "Quota exceeded.", True)),
-        (
-            500,
-            error_body(500, "Oh.", "INTERNAL"),
-            ("model_error", "INTERNAL", "Oh.", True),
-        ),
-        (
-            503,
-            error_body(503, "Overloaded.", "UNAVAILABLE"),
-            ("model_error", "UNAVAILABLE", "Overloaded.", True),
-        ),
-        (
-            502,
-            b"<html>Bad gateway</html>",
-            ("model_error", None, "answered 502 and did not say why.", True),
-        ),
+        (500, error_body(500, "Oh.", "INTERNAL"), ("model_error", "INTERNAL", "Oh.", True)),
+        (503, error_body(503, "Overloaded.", "UNAVAILABLE"), ("model_error", "UNAVAILABLE", "Overloaded.", True)),
+        (502, b"<html>Bad gateway</html>", ("model_error", None, "answered 502 and did not say why.", True)),
         (500, b"", ("model_error", None, "answered 500 and did not say why.", True)),
         (400, {"error": "flat"}, ("invalid_request", None, "flat", False)),
     ],
@@ -129,13 +90,7 @@ def test_an_error_within_a_stream_is_a_failure(error: bytes, before: bytes, piec
     ("scripted", "code", "status"),
     [
         (json_answer(QUOTA, 429), 429, "RESOURCE_EXHAUSTED"),
-        (
-            sse_answer(
-                sse_stream(answer({"text": "a"})) + json.dumps(OVERLOADED, indent=2).encode()
-            ),
-            503,
-            "UNAVAILABLE",
-        ),
+        (sse_answer(sse_stream(answer({"text": "a"})) + json.dumps(OVERLOADED, indent=2).encode()), 503, "UNAVAILABLE"),
         (sse_answer(sse_stream(answer({"text": "a"}), OVERLOADED)), 503, "UNAVAILABLE"),
     ],
 )

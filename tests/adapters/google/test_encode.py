@@ -21,23 +21,9 @@ from tests.adapters.google.builders import (
     types,
     user_content,
 )
-from tests.adapters.run_adapter import (
-    decode_response,
-    encode_request,
-)
-from tests.adapters.scenes import (
-    FORMAT,
-    SCHEMA,
-    TIME,
-    TOOL,
-)
-from tests.adapters.scenes.google import (
-    PARIS,
-    SCENES,
-    answer,
-    call,
-    sse_stream,
-)
+from tests.adapters.run_adapter import decode_response, encode_request
+from tests.adapters.scenes import FORMAT, SCHEMA, TIME, TOOL
+from tests.adapters.scenes.google import PARIS, SCENES, answer, call, sse_stream
 from tests.scripted_upstream import sse_answer
 
 
@@ -46,8 +32,7 @@ def camel(value: object) -> object:
     match value:
         case dict():
             return {
-                re.sub(r"_(\w)", lambda found: found[1].upper(), name): camel(inner)
-                for name, inner in value.items()
+                re.sub(r"_(\w)", lambda found: found[1].upper(), name): camel(inner) for name, inner in value.items()
             }
         case list():
             return [camel(inner) for inner in value]
@@ -85,9 +70,7 @@ HELLO = user(types.Part(text="Hello"))
 WEATHER = types.Tool(
     function_declarations=[
         types.FunctionDeclaration(
-            name="weather",
-            description="Tell the weather.",
-            parameters_json_schema=TOOL["parameters"],
+            name="weather", description="Tell the weather.", parameters_json_schema=TOOL["parameters"]
         )
     ]
 )
@@ -130,12 +113,7 @@ REQUESTS: dict[str, tuple[dict, object, dict]] = {
                 {"role": "user", "content": "So?"},
             ]
         },
-        [
-            HELLO,
-            model(types.Part(text="Hi.")),
-            user(types.Part(text="Be true.")),
-            user(types.Part(text="So?")),
-        ],
+        [HELLO, model(types.Part(text="Hi.")), user(types.Part(text="Be true.")), user(types.Part(text="So?"))],
         {},
     ),
     "history": (
@@ -143,12 +121,7 @@ REQUESTS: dict[str, tuple[dict, object, dict]] = {
             "input": [
                 {"role": "user", "content": "Hello"},
                 {"role": "assistant", "content": "Let me look."},
-                {
-                    "type": "function_call",
-                    "call_id": "fc-1",
-                    "name": "weather",
-                    "arguments": '{"city": "Paris"}',
-                },
+                {"type": "function_call", "call_id": "fc-1", "name": "weather", "arguments": '{"city": "Paris"}'},
                 {"type": "function_call_output", "call_id": "fc-1", "output": "sunny"},
                 {"role": "assistant", "content": "Sunny."},
                 {"role": "user", "content": "Thanks."},
@@ -162,9 +135,7 @@ REQUESTS: dict[str, tuple[dict, object, dict]] = {
             ),
             user(
                 types.Part(
-                    function_response=types.FunctionResponse(
-                        id="fc-1", name="weather", response={"output": "sunny"}
-                    )
+                    function_response=types.FunctionResponse(id="fc-1", name="weather", response={"output": "sunny"})
                 )
             ),
             model(types.Part(text="Sunny.")),
@@ -187,11 +158,7 @@ REQUESTS: dict[str, tuple[dict, object, dict]] = {
         user(types.Part.from_uri(file_uri="gs://a/b", mime_type="image/jpeg")),
         {},
     ),
-    "pdf": (
-        user_content(PDF),
-        user(types.Part.from_bytes(data=BYTES, mime_type="application/pdf")),
-        {},
-    ),
+    "pdf": (user_content(PDF), user(types.Part.from_bytes(data=BYTES, mime_type="application/pdf")), {}),
     "file by address": (
         user_content({"type": "input_file", "file_url": "https://a.example/b.csv"}),
         user(types.Part.from_uri(file_uri="https://a.example/b.csv", mime_type="text/csv")),
@@ -199,23 +166,15 @@ REQUESTS: dict[str, tuple[dict, object, dict]] = {
     ),
     "video": (
         user_content({"type": "input_video", "video_url": "https://www.youtube.com/watch?v=1"}),
-        user(
-            types.Part.from_uri(file_uri="https://www.youtube.com/watch?v=1", mime_type="video/mp4")
-        ),
+        user(types.Part.from_uri(file_uri="https://www.youtube.com/watch?v=1", mime_type="video/mp4")),
         {},
     ),
-    "audio": (
-        user_content(AUDIO),
-        user(types.Part.from_bytes(data=BYTES, mime_type="audio/wav")),
-        {},
-    ),
+    "audio": (user_content(AUDIO), user(types.Part.from_bytes(data=BYTES, mime_type="audio/wav")), {}),
     "outputs with media": (
         {
             "input": [
                 {"role": "user", "content": "Hello"},
-                *output_as_input(
-                    decode_chunks(answer(call("weather", PARIS, "fc-1", "c2ln"), finish="STOP"))
-                ),
+                *output_as_input(decode_chunks(answer(call("weather", PARIS, "fc-1", "c2ln"), finish="STOP"))),
                 {
                     "type": "function_call_output",
                     "call_id": "fc-1",
@@ -227,8 +186,7 @@ REQUESTS: dict[str, tuple[dict, object, dict]] = {
             HELLO,
             model(
                 types.Part(
-                    function_call=types.FunctionCall(id="fc-1", name="weather", args=PARIS),
-                    thought_signature=b"sig",
+                    function_call=types.FunctionCall(id="fc-1", name="weather", args=PARIS), thought_signature=b"sig"
                 )
             ),
             user(
@@ -238,12 +196,8 @@ REQUESTS: dict[str, tuple[dict, object, dict]] = {
                         name="weather",
                         response={"output": "See:"},
                         parts=[
-                            types.FunctionResponsePart.from_bytes(
-                                data=BYTES, mime_type="image/png"
-                            ),
-                            types.FunctionResponsePart.from_bytes(
-                                data=BYTES, mime_type="application/pdf"
-                            ),
+                            types.FunctionResponsePart.from_bytes(data=BYTES, mime_type="image/png"),
+                            types.FunctionResponsePart.from_bytes(data=BYTES, mime_type="application/pdf"),
                         ],
                     )
                 )
@@ -282,19 +236,12 @@ REQUESTS: dict[str, tuple[dict, object, dict]] = {
     "allowed tools, no search among them": (
         {
             "tools": [TOOL, {"type": "web_search"}],
-            "tool_choice": {
-                "type": "allowed_tools",
-                "tools": [{"type": "function", "name": "weather"}],
-            },
+            "tool_choice": {"type": "allowed_tools", "tools": [{"type": "function", "name": "weather"}]},
         },
         HELLO,
         {"tools": [WEATHER]},
     ),
-    "search": (
-        {"tools": [{"type": "web_search"}]},
-        HELLO,
-        {"tools": [types.Tool(google_search=types.GoogleSearch())]},
-    ),
+    "search": ({"tools": [{"type": "web_search"}]}, HELLO, {"tools": [types.Tool(google_search=types.GoogleSearch())]}),
     "a tool of Google's": (
         {"tools": [{"type": "google:codeExecution"}]},
         HELLO,
@@ -305,30 +252,18 @@ REQUESTS: dict[str, tuple[dict, object, dict]] = {
         HELLO,
         {"response_mime_type": "application/json", "response_json_schema": SCHEMA},
     ),
-    "json_object": (
-        {"text": {"format": {"type": "json_object"}}},
-        HELLO,
-        {"response_mime_type": "application/json"},
-    ),
+    "json_object": ({"text": {"format": {"type": "json_object"}}}, HELLO, {"response_mime_type": "application/json"}),
     "json_schema and tools": (
         {"text": FORMAT, "tools": [TOOL]},
         HELLO,
-        {
-            "tools": [WEATHER],
-            "response_mime_type": "application/json",
-            "response_json_schema": SCHEMA,
-        },
+        {"tools": [WEATHER], "response_mime_type": "application/json", "response_json_schema": SCHEMA},
     ),
     "effort": (
         {"reasoning": {"effort": "medium"}},
         HELLO,
         thinking(include_thoughts=True, thinking_level=types.ThinkingLevel.MEDIUM),
     ),
-    "summary": (
-        {"reasoning": {"summary": "auto"}},
-        HELLO,
-        thinking(include_thoughts=True),
-    ),
+    "summary": ({"reasoning": {"summary": "auto"}}, HELLO, thinking(include_thoughts=True)),
     "options": (
         {
             "max_output_tokens": 100,
@@ -355,11 +290,7 @@ REQUESTS: dict[str, tuple[dict, object, dict]] = {
         HELLO,
         {"response_logprobs": True, "logprobs": 3},
     ),
-    "service_tier": (
-        {"service_tier": "flex"},
-        HELLO,
-        {"service_tier": types.ServiceTier.FLEX},
-    ),
+    "service_tier": ({"service_tier": "flex"}, HELLO, {"service_tier": types.ServiceTier.FLEX}),
 }
 
 
@@ -370,9 +301,7 @@ def test_the_request_equals_the_sdks(name: str):
     request = encode_request(GOOGLE, upstream_model=GEMINI_3, stream=True, **ours)
     assert request.body == body
     assert request.sent.url == f"https://generativelanguage.googleapis.com{path}"
-    strict = (
-        ["tools[0].strict"] if any(tool.get("strict") for tool in ours.get("tools", ())) else []
-    )
+    strict = ["tools[0].strict"] if any(tool.get("strict") for tool in ours.get("tools", ())) else []
     assert [warning.param for warning in request.warnings] == strict
 
 
@@ -393,9 +322,7 @@ def test_the_request_equals_the_sdks(name: str):
         ("gemini-2.0-flash", "none", None, False),
     ],
 )
-def test_effort_becomes_a_level_or_a_budget(
-    model: str, effort: str, config: dict | None, warned: bool
-):
+def test_effort_becomes_a_level_or_a_budget(model: str, effort: str, config: dict | None, warned: bool):
     request = encode_request(GOOGLE, upstream_model=model, reasoning={"effort": effort})
     if config and effort != "none":
         config = {"includeThoughts": True} | config
@@ -412,9 +339,7 @@ def test_media_are_sent_beside_the_function_response_of_old_models():
         {"type": "function_call_output", "call_id": "a", "output": [IMAGE]},
         {"type": "function_call_output", "call_id": "b", "output": '{"at": 12}'},
     ]
-    contents = encode_request(GOOGLE, upstream_model="gemini-2.5-flash", input=history).body[
-        "contents"
-    ]
+    contents = encode_request(GOOGLE, upstream_model="gemini-2.5-flash", input=history).body["contents"]
     assert contents[1]["parts"] == [call("time", {}, "a"), call("time", {}, "b")]
     assert contents[2]["parts"] == [
         {"functionResponse": {"id": "a", "name": "time", "response": {"output": ""}}},
@@ -424,12 +349,8 @@ def test_media_are_sent_beside_the_function_response_of_old_models():
 
 
 def test_instructions_alone_become_the_users_message():
-    sent = encode_request(
-        GOOGLE, instructions="Greet.", input=[{"role": "system", "content": "Now."}]
-    )
-    assert sent.body == {
-        "contents": [{"role": "user", "parts": [{"text": "Greet."}, {"text": "Now."}]}]
-    }
+    sent = encode_request(GOOGLE, instructions="Greet.", input=[{"role": "system", "content": "Now."}])
+    assert sent.body == {"contents": [{"role": "user", "parts": [{"text": "Greet."}, {"text": "Now."}]}]}
 
 
 def test_a_system_message_with_an_image_becomes_the_users():
@@ -448,10 +369,7 @@ def test_a_conversation_that_starts_with_a_call_gets_an_opening_message():
 def test_json_with_tools_uses_a_tool_before_gemini_3():
     request = encode_request(GOOGLE, upstream_model="gemini-2.5-flash", text=FORMAT, tools=[TOOL])
     [offered] = request.body["tools"]
-    assert [made["name"] for made in offered["functionDeclarations"]] == [
-        "weather",
-        "final_answer",
-    ]
+    assert [made["name"] for made in offered["functionDeclarations"]] == ["weather", "final_answer"]
     assert "generationConfig" not in request.body
     answer_of = call("final_answer", {"city": "Paris", "degrees": 21})
     response = decode_response(request, sse_stream(answer(answer_of, finish="STOP")))
@@ -460,10 +378,7 @@ def test_json_with_tools_uses_a_tool_before_gemini_3():
 
 def test_models_configured_without_json_with_tools_use_a_tool():
     request = encode_request(
-        GOOGLE,
-        capabilities=Capabilities(lacks=frozenset({"tools_with_format"})),
-        text=FORMAT,
-        tools=[TOOL],
+        GOOGLE, capabilities=Capabilities(lacks=frozenset({"tools_with_format"})), text=FORMAT, tools=[TOOL]
     )
     assert "generationConfig" not in request.body
 
@@ -493,20 +408,14 @@ def test_unsupported_parameters_are_left_out_with_a_warning(fields: dict, param:
         ({"input": [{"type": "reasoning", "summary": []}]}, "input"),
         (user_content({"type": "input_image", "file_id": "f"}), "input[0].content[0]"),
         (user_content({"type": "input_image", "image_url": "s3://a/b.png"}), "input[0].content[0]"),
-        (
-            user_content({"type": "input_image", "image_url": "data:image/png;base64,?"}),
-            "input[0].content[0]",
-        ),
+        (user_content({"type": "input_image", "image_url": "data:image/png;base64,?"}), "input[0].content[0]"),
         (user_content({"type": "input_audio", "input_audio": {}}), "input[0].content[0]"),
         (
             {"input": [{"role": "system", "content": [{"type": "input_image", "image_url": "?"}]}]},
             "input[0].content[0]",
         ),
         ({"tools": [{"type": "web_search"}], "tool_choice": "required"}, "tool_choice"),
-        (
-            {"tools": [{"type": "web_search"}], "tool_choice": {"type": "web_search"}},
-            "tool_choice",
-        ),
+        ({"tools": [{"type": "web_search"}], "tool_choice": {"type": "web_search"}}, "tool_choice"),
     ],
 )
 def test_what_cannot_be_left_out_is_rejected(fields: dict, param: str):

@@ -4,22 +4,9 @@ import pytest
 
 from antiphon.adapters.google.encode import SKIP_SIGNATURE_CHECK
 from antiphon.protocol.response import Response
-from tests.adapters.google.builders import (
-    FOREIGN_ITEMS,
-    GEMINI_3,
-    GOOGLE,
-    decode_chunks,
-    output_as_input,
-)
+from tests.adapters.google.builders import FOREIGN_ITEMS, GEMINI_3, GOOGLE, decode_chunks, output_as_input
 from tests.adapters.run_adapter import decode_response, encode_request
-from tests.adapters.scenes.google import (
-    PARIS,
-    ROME,
-    answer,
-    call,
-    thought,
-    whole,
-)
+from tests.adapters.scenes.google import PARIS, ROME, answer, call, thought, whole
 
 
 def encode_replay(response: Response, *, model: str = GEMINI_3, outputs: bool = True) -> list[dict]:
@@ -39,14 +26,8 @@ ROUNDS = {
     "a call": [call("weather", PARIS, "fc-1", "c2ln")],
     "a call without an id": [call("weather", PARIS, None, "c2ln")],
     "a thought and a call": [thought("Hm."), call("weather", PARIS, "fc-1", "c2ln")],
-    "parallel calls": [
-        call("weather", PARIS, "fc-1", "c2ln"),
-        call("weather", ROME, "fc-2"),
-    ],
-    "parallel calls without ids": [
-        call("weather", PARIS, None, "c2ln"),
-        call("weather", ROME),
-    ],
+    "parallel calls": [call("weather", PARIS, "fc-1", "c2ln"), call("weather", ROME, "fc-2")],
+    "parallel calls without ids": [call("weather", PARIS, None, "c2ln"), call("weather", ROME)],
     "text and a call": [{"text": "Let me look."}, call("weather", PARIS, "fc-1", "c2ln")],
     "a signed text and a call": [
         {"text": "Let me look.", "thoughtSignature": "b25l"},
@@ -95,10 +76,7 @@ def test_the_models_parts_are_sent_back_unchanged(name: str):
     [
         [{"text": "Good "}, {"text": "morning", "thoughtSignature": "c2ln"}],
         [{"text": "Good morning"}, {"text": "", "thoughtSignature": "c2ln"}],
-        [
-            {"text": "Good ", "thoughtSignature": "b25l"},
-            {"text": "morning", "thoughtSignature": "dHdv"},
-        ],
+        [{"text": "Good ", "thoughtSignature": "b25l"}, {"text": "morning", "thoughtSignature": "dHdv"}],
         [{"text": "", "thoughtSignature": "c2ln"}],
     ],
 )
@@ -108,14 +86,10 @@ def test_the_signature_of_a_text_is_sent_back_on_that_part(sent: list[dict]):
 
 
 def test_the_signature_of_a_changed_text_is_sent_as_a_part_of_its_own():
-    response = decode_chunks(
-        answer({"text": "Good morning", "thoughtSignature": "c2ln"}, finish="STOP")
-    )
+    response = decode_chunks(answer({"text": "Good morning", "thoughtSignature": "c2ln"}, finish="STOP"))
     message, reasoning = output_as_input(response)
     message["content"][0]["text"] = "Hi"
-    contents = encode_request(
-        GOOGLE, input=[message, reasoning, {"role": "user", "content": "?"}]
-    ).body["contents"]
+    contents = encode_request(GOOGLE, input=[message, reasoning, {"role": "user", "content": "?"}]).body["contents"]
     assert contents[0]["parts"] == [{"text": "Hi"}, {"text": "", "thoughtSignature": "c2ln"}]
 
 
@@ -155,9 +129,7 @@ def function_response(id: str, name: str, response: dict) -> dict:
         ("gemma-3", "current", False),
     ],
 )
-def test_the_first_foreign_call_of_a_turn_skips_the_signature_check(
-    model: str, turn: str, signed: bool
-):
+def test_the_first_foreign_call_of_a_turn_skips_the_signature_check(model: str, turn: str, signed: bool):
     history = [{"role": "user", "content": "Hello"}, *FOREIGN_ITEMS]
     if turn == "earlier":
         history += [{"role": "assistant", "content": "Hi."}, {"role": "user", "content": "So?"}]
@@ -166,7 +138,4 @@ def test_the_first_foreign_call_of_a_turn_skips_the_signature_check(
         call("weather", {"a": 1}, "toolu_|1", SKIP_SIGNATURE_CHECK if signed else None),
         call("time", {"arguments": "none"}, "toolu_|2"),
     ]
-    assert [part["functionResponse"]["name"] for part in contents[2]["parts"]] == [
-        "weather",
-        "time",
-    ]
+    assert [part["functionResponse"]["name"] for part in contents[2]["parts"]] == ["weather", "time"]

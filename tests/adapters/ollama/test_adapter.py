@@ -14,26 +14,9 @@ from antiphon.protocol.errors import RequestError
 from antiphon.protocol.items import FunctionCall, Message, Reasoning
 from antiphon.protocol.response import Response
 from antiphon.protocol.struct import to_builtins
-from tests.adapters.run_adapter import (
-    decode_parts,
-    decode_response,
-    encode_request,
-    make_adapter,
-)
-from tests.adapters.scenes import (
-    FORMAT,
-    NAMES,
-    SCHEMA,
-    TOOL,
-    Summary,
-)
-from tests.adapters.scenes.ollama import (
-    SCENES,
-    call,
-    last_line,
-    line,
-    message_line,
-)
+from tests.adapters.run_adapter import decode_parts, decode_response, encode_request, make_adapter
+from tests.adapters.scenes import FORMAT, NAMES, SCHEMA, TOOL, Summary
+from tests.adapters.scenes.ollama import SCENES, call, last_line, line, message_line
 from tests.scripted_upstream import json_answer, ndjson_answer, scripted_upstream
 
 OLLAMA = make_adapter(Ollama)
@@ -43,11 +26,7 @@ PLAIN_TOOL = {
     "type": "function",
     "name": "weather",
     "description": "Tell the weather.",
-    "parameters": {
-        "type": "object",
-        "properties": {"city": {"type": "string"}},
-        "required": ["city"],
-    },
+    "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
 }
 
 
@@ -82,11 +61,7 @@ def items_without_ids(response: Response) -> list[object]:
     """Return the output without what is ours alone: its ids."""
     told = []
     for item in response.output:
-        fields = {
-            name: getattr(item, name)
-            for name in item.__struct_fields__
-            if name not in ("id", "call_id")
-        }
+        fields = {name: getattr(item, name) for name in item.__struct_fields__ if name not in ("id", "call_id")}
         told.append(fields)
     return told
 
@@ -101,10 +76,7 @@ def test_every_scene_is_played_that_the_dialect_has():
 @pytest.mark.parametrize("name", SCENES)
 def test_ollamas_own_client_reads_the_same_lines(name: str):
     scene = SCENES[name]
-    with (
-        scripted_upstream(ndjson_answer(scene.stream)) as provider,
-        ollama.Client(host=provider.url) as client,
-    ):
+    with scripted_upstream(ndjson_answer(scene.stream)) as provider, ollama.Client(host=provider.url) as client:
         lines = list(client.chat("qwen3:8b", [{"role": "user", "content": "Hi"}], stream=True))
     assert summarize_sdk(lines) == without_ids(scene.expected)
 
@@ -148,9 +120,7 @@ def test_a_stop_after_calls_finishes_with_tool_calls():
 
 
 def test_calls_whose_index_starts_again_stay_apart_and_get_ids():
-    response = decode_response(
-        encode_request(OLLAMA, tools=[TOOL]), SCENES["parallel_calls"].stream
-    )
+    response = decode_response(encode_request(OLLAMA, tools=[TOOL]), SCENES["parallel_calls"].stream)
     calls = [item for item in response.output if isinstance(item, FunctionCall)]
     assert len({call.call_id for call in calls}) == 2
     assert [call.arguments for call in calls] == ['{"city":"Paris"}', '{"city":"Oslo"}']
@@ -159,9 +129,7 @@ def test_calls_whose_index_starts_again_stay_apart_and_get_ids():
 def test_arguments_in_a_string_are_taken_as_they_are():
     spoken = message_line(tool_calls=[call("weather", '{"city":"Oslo"}')])  # type: ignore[arg-type]
     response = decode_response(encode_request(OLLAMA, tools=[TOOL]), spoken + last_line())
-    assert [i.arguments for i in response.output if isinstance(i, FunctionCall)] == [
-        '{"city":"Oslo"}'
-    ]
+    assert [i.arguments for i in response.output if isinstance(i, FunctionCall)] == ['{"city":"Oslo"}']
 
 
 @pytest.mark.parametrize("reason", [*REASONS, "", "something new"])
@@ -204,9 +172,7 @@ def test_however_the_bytes_are_cut_the_parts_are_the_same(cuts: list[int]):
 
 @pytest.mark.parametrize("before", [b"", message_line("Hel")])
 def test_an_error_in_the_stream_is_a_failure(before: bytes):
-    response = decode_response(
-        encode_request(OLLAMA), before + b'{"error":"the runner has stopped"}\n'
-    )
+    response = decode_response(encode_request(OLLAMA), before + b'{"error":"the runner has stopped"}\n')
     assert response.status == "failed"
     assert response.error
     assert response.error.message == "ollama: the runner has stopped"
@@ -242,9 +208,7 @@ def test_bytes_that_cannot_be_decoded_are_a_failure(body: bytes, stream: bool):
         (500, {"error": "boom"}, "model_error", None, "boom"),
     ],
 )
-def test_an_error_keeps_ollamas_message(
-    status: int, body: dict, type: str, code: str | None, message: str
-):
+def test_an_error_keeps_ollamas_message(status: int, body: dict, type: str, code: str | None, message: str):
     error = OLLAMA.decode_error(status, {"retry-after": "3"}, json.dumps(body).encode())
     payload = error.payload
     assert (error.status, payload.type, payload.code) == (status, type, code)
@@ -325,17 +289,8 @@ OPTIONS = {
 SAME_REQUESTS = {
     "a plain question": ({}, {"messages": [USER]}),
     "instructions and developer text": (
-        {
-            "instructions": "Be brief.",
-            "input": [{"role": "developer", "content": "Be kind."}, USER],
-        },
-        {
-            "messages": [
-                {"role": "system", "content": "Be brief."},
-                {"role": "system", "content": "Be kind."},
-                USER,
-            ]
-        },
+        {"instructions": "Be brief.", "input": [{"role": "developer", "content": "Be kind."}, USER]},
+        {"messages": [{"role": "system", "content": "Be brief."}, {"role": "system", "content": "Be kind."}, USER]},
     ),
     "a history with calls": ({"input": HISTORY}, {"messages": THEIR_HISTORY}),
     "an image": (
@@ -357,36 +312,20 @@ SAME_REQUESTS = {
         {
             "messages": [
                 USER,
-                {
-                    "role": "assistant",
-                    "content": "",
-                    "tool_calls": [{"function": {"name": "look", "arguments": {}}}],
-                },
+                {"role": "assistant", "content": "", "tool_calls": [{"function": {"name": "look", "arguments": {}}}]},
                 {"role": "tool", "tool_name": "look", "content": "See:", "images": [PIXEL]},
             ]
         },
     ),
     "tools": ({"tools": [PLAIN_TOOL]}, {"messages": [USER], "tools": [THEIR_TOOL]}),
-    "no tools, as chosen": (
-        {"tools": [PLAIN_TOOL], "tool_choice": "none"},
-        {"messages": [USER]},
-    ),
+    "no tools, as chosen": ({"tools": [PLAIN_TOOL], "tool_choice": "none"}, {"messages": [USER]}),
     "a stream": ({"stream": True}, {"messages": [USER], "stream": True}),
-    "options": (
-        {**OPTIONS, "max_output_tokens": 99},
-        {"messages": [USER], "options": {**OPTIONS, "num_predict": 99}},
-    ),
+    "options": ({**OPTIONS, "max_output_tokens": 99}, {"messages": [USER], "options": {**OPTIONS, "num_predict": 99}}),
     "a schema": ({"text": FORMAT}, {"messages": [USER], "format": SCHEMA}),
-    "any json": (
-        {"text": {"format": {"type": "json_object"}}},
-        {"messages": [USER], "format": "json"},
-    ),
+    "any json": ({"text": {"format": {"type": "json_object"}}}, {"messages": [USER], "format": "json"}),
     "thinking": ({"reasoning": {"effort": "high"}}, {"messages": [USER], "think": True}),
     "no thinking": ({"reasoning": {"effort": "none"}}, {"messages": [USER], "think": False}),
-    "log probabilities": (
-        {"top_logprobs": 3},
-        {"messages": [USER], "logprobs": True, "top_logprobs": 3},
-    ),
+    "log probabilities": ({"top_logprobs": 3}, {"messages": [USER], "logprobs": True, "top_logprobs": 3}),
     "included log probabilities": (
         {"include": ["message.output_text.logprobs"]},
         {"messages": [USER], "logprobs": True},
@@ -404,18 +343,10 @@ def test_we_send_what_ollamas_own_client_sends(name: str):
 
 @pytest.mark.parametrize(
     ("effort", "level", "warned"),
-    [
-        ("low", "low", 0),
-        ("high", "high", 0),
-        ("minimal", "low", 1),
-        ("max", "high", 1),
-        ("none", "low", 1),
-    ],
+    [("low", "low", 0), ("high", "high", 0), ("minimal", "low", 1), ("max", "high", 1), ("none", "low", 1)],
 )
 def test_gpt_oss_has_three_levels_of_effort(effort: str, level: str, warned: int):
-    request = encode_request(
-        OLLAMA, upstream_model="gpt-oss:120b-cloud", reasoning={"effort": effort}
-    )
+    request = encode_request(OLLAMA, upstream_model="gpt-oss:120b-cloud", reasoning={"effort": effort})
     assert request.body["think"] == level
     assert len(request.warnings) == warned
 
@@ -423,9 +354,7 @@ def test_gpt_oss_has_three_levels_of_effort(effort: str, level: str, warned: int
 def test_other_models_have_reasoning_on_or_off_with_a_warning():
     request = encode_request(OLLAMA, upstream_model="qwen3:8b", reasoning={"effort": "low"})
     assert request.body["think"] is True
-    assert [(w.code, w.param) for w in request.warnings] == [
-        ("approximated_parameter", "reasoning.effort")
-    ]
+    assert [(w.code, w.param) for w in request.warnings] == [("approximated_parameter", "reasoning.effort")]
 
 
 def test_unrequested_options_are_not_sent():
@@ -450,18 +379,14 @@ def test_an_output_has_the_name_of_the_call_before_it_also_if_its_id_comes_again
 
 
 def test_reasoning_is_sent_back_only_with_its_calls():
-    response = decode_response(
-        encode_request(OLLAMA, tools=[TOOL]), SCENES["thinking_and_call"].stream
-    )
+    response = decode_response(encode_request(OLLAMA, tools=[TOOL]), SCENES["thinking_and_call"].stream)
     output = {"type": "function_call_output", "call_id": "call_1", "output": "sun"}
     history = [USER, *(to_builtins(item) for item in response.output), output]
     assert encode_request(OLLAMA, tools=[TOOL], input=history).body["messages"][1:] == [
         {
             "role": "assistant",
             "thinking": "Paris is a city.",
-            "tool_calls": [
-                {"id": "call_1", "function": {"name": "weather", "arguments": {"city": "Paris"}}}
-            ],
+            "tool_calls": [{"id": "call_1", "function": {"name": "weather", "arguments": {"city": "Paris"}}}],
         },
         {"role": "tool", "tool_name": "weather", "tool_call_id": "call_1", "content": "sun"},
     ]
@@ -469,23 +394,13 @@ def test_reasoning_is_sent_back_only_with_its_calls():
         encode_request(OLLAMA), message_line(thinking="Hm.") + message_line("Hello!") + last_line()
     )
     history = [USER, *(to_builtins(item) for item in spoken.output), USER]
-    assert encode_request(OLLAMA, input=history).body["messages"][1] == {
-        "role": "assistant",
-        "content": "Hello!",
-    }
+    assert encode_request(OLLAMA, input=history).body["messages"][1] == {"role": "assistant", "content": "Hello!"}
 
 
 def test_thinking_of_others_is_left_out():
-    thought = {
-        "type": "reasoning",
-        "id": "rs_1",
-        "summary": [],
-        "content": [{"type": "reasoning_text", "text": "Hm."}],
-    }
+    thought = {"type": "reasoning", "id": "rs_1", "summary": [], "content": [{"type": "reasoning_text", "text": "Hm."}]}
     request = encode_request(OLLAMA, input=[USER, thought, *HISTORY[1:]])
-    assert (
-        request.body["messages"][1:] == encode_request(OLLAMA, input=HISTORY).body["messages"][1:]
-    )
+    assert request.body["messages"][1:] == encode_request(OLLAMA, input=HISTORY).body["messages"][1:]
 
 
 def test_an_empty_turn_is_dropped():
@@ -506,26 +421,13 @@ def test_reasoning_after_text_is_sealed_again():
         + message_line(thinking="d")
         + last_line()
     )
-    told = [
-        part
-        for part in decode_parts(encode_request(OLLAMA), body)
-        if isinstance(part, parts.Reasoning)
-    ]
-    assert [(part.text, bool(part.encrypted_content)) for part in told] == [
-        ("a", True),
-        ("c", True),
-        ("d", False),
-    ]
+    told = [part for part in decode_parts(encode_request(OLLAMA), body) if isinstance(part, parts.Reasoning)]
+    assert [(part.text, bool(part.encrypted_content)) for part in told] == [("a", True), ("c", True), ("d", False)]
 
 
 @pytest.mark.parametrize(
     ("arguments", "sent"),
-    [
-        ("", {}),
-        ("[1]", {"arguments": [1]}),
-        ("{oops", {"arguments": "{oops"}),
-        ("3", {"arguments": 3}),
-    ],
+    [("", {}), ("[1]", {"arguments": [1]}), ("{oops", {"arguments": "{oops"}), ("3", {"arguments": 3})],
 )
 def test_invalid_arguments_of_other_models_become_objects(arguments: str, sent: dict):
     odd = {"type": "function_call", "call_id": "f/1", "name": "f", "arguments": arguments}
@@ -535,11 +437,7 @@ def test_invalid_arguments_of_other_models_become_objects(arguments: str, sent: 
 
 
 def test_tools_that_may_not_be_called_are_not_sent():
-    allowed = {
-        "type": "allowed_tools",
-        "mode": "auto",
-        "tools": [{"type": "function", "name": "weather"}],
-    }
+    allowed = {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "function", "name": "weather"}]}
     other = {"type": "function", "name": "other"}
     request = encode_request(OLLAMA, tools=[PLAIN_TOOL, other], tool_choice=allowed)
     assert request.body["tools"] == [THEIR_TOOL]
@@ -562,9 +460,7 @@ def test_models_are_listed():
     listing = OLLAMA.models_request()
     assert listing
     assert (listing.method, listing.url) == ("GET", "http://127.0.0.1:11434/api/tags")
-    assert OLLAMA.decode_models({"models": [{"name": "qwen3:8b"}, {"model": "x"}, 3]}) == [
-        "qwen3:8b"
-    ]
+    assert OLLAMA.decode_models({"models": [{"name": "qwen3:8b"}, {"model": "x"}, 3]}) == ["qwen3:8b"]
 
 
 @pytest.mark.parametrize("end", ["", "/", "/api", "/api/", "/v1", "/v1/"])

@@ -7,12 +7,7 @@ import pytest
 from antiphon.adapters.base import Capabilities
 from antiphon.protocol import parts
 from antiphon.protocol.errors import RequestError
-from tests.adapters.ollama.test_adapter import (
-    IMAGE,
-    OLLAMA,
-    PIXEL,
-    USER,
-)
+from tests.adapters.ollama.test_adapter import IMAGE, OLLAMA, PIXEL, USER
 from tests.adapters.provider_servers import serve_providers, whole_answer
 from tests.adapters.run_adapter import encode_request
 from tests.adapters.scenes import TOOL
@@ -45,42 +40,19 @@ def test_what_changes_no_meaning_is_left_out_with_a_warning(fields: dict, param:
         ({"tools": [TOOL], "tool_choice": "required"}, "tool_choice"),
         ({"tools": [TOOL], "tool_choice": {"type": "function", "name": "weather"}}, "tool_choice"),
         (
-            {
-                "input": [
-                    {
-                        "role": "user",
-                        "content": [
-                            {"type": "input_image", "image_url": "https://a.example/b.png"}
-                        ],
-                    }
-                ]
-            },
+            {"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "https://a.example/b.png"}]}]},
             "input[0].content[0]",
         ),
         (
             {
                 "input": [
-                    {
-                        "role": "user",
-                        "content": [
-                            {"type": "input_file", "file_data": "aGk=", "filename": "a.txt"}
-                        ],
-                    }
+                    {"role": "user", "content": [{"type": "input_file", "file_data": "aGk=", "filename": "a.txt"}]}
                 ]
             },
             "input[0].content[0]",
         ),
         (
-            {
-                "input": [
-                    {
-                        "role": "user",
-                        "content": [
-                            {"type": "input_image", "image_url": "data:image/png;base64,!"}
-                        ],
-                    }
-                ]
-            },
+            {"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "data:image/png;base64,!"}]}]},
             "input[0].content[0]",
         ),
     ],

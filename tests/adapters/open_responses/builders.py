@@ -7,13 +7,7 @@ from antiphon.protocol.request import INCLUDE_ENCRYPTED_REASONING
 from antiphon.protocol.response import Response
 from antiphon.protocol.struct import to_builtins
 from tests.adapters.run_adapter import decode_response, encode_request, make_adapter
-from tests.adapters.scenes.responses import (
-    SAID,
-    events_of,
-    message,
-    response,
-    stream,
-)
+from tests.adapters.scenes.responses import SAID, events_of, message, response, stream
 
 ADAPTER = make_adapter(OpenResponses)
 STRICT_ADAPTER = make_adapter(OpenResponses, strict=True)
@@ -32,9 +26,7 @@ def items_without_ids(response: Response) -> list[dict]:
 
 def decode_stream(body: bytes, **options: object) -> Response:
     """Return what becomes of a stream that is not as it should be."""
-    return decode_response(
-        encode_request(make_adapter(OpenResponses, **options), stream=True), body
-    )
+    return decode_response(encode_request(make_adapter(OpenResponses, **options), stream=True), body)
 
 
 def warning_message(response: Response) -> str:
@@ -54,33 +46,16 @@ CITED_MESSAGE = {
     "text": "See A.",
     "logprobs": [],
     "annotations": [
-        {
-            "type": "url_citation",
-            "url": "https://a.example",
-            "start_index": 4,
-            "end_index": 5,
-            "title": "A",
-        },
+        {"type": "url_citation", "url": "https://a.example", "start_index": 4, "end_index": 5, "title": "A"},
         {"type": "file_citation", "file_id": "file_1", "filename": "a.txt", "index": 3},
         {"type": "url_citation", "url": "https://b.example"},
         {"type": "odd_note", "page": 3},
     ],
 }
 RAW_REASONING = {"type": "reasoning_text", "text": "Hm. Well."}
-SEARCH = {
-    "id": "ws_1",
-    "type": "web_search_call",
-    "status": "completed",
-    "action": {"type": "search", "query": "q"},
-}
+SEARCH = {"id": "ws_1", "type": "web_search_call", "status": "completed", "action": {"type": "search", "query": "q"}}
 FLAT_ERROR = {"type": "error", "code": "server_error", "message": "It broke.", "param": None}
-NESTED_ERROR = {
-    "type": "error",
-    "error": {"type": "server_error", "code": "oops", "message": "It broke."},
-}
+NESTED_ERROR = {"type": "error", "error": {"type": "server_error", "code": "oops", "message": "It broke."}}
 TWO_ITEMS = [message("One.", id="msg_1"), SAID]
-TWO_EVENTS = [
-    *events_of(TWO_ITEMS[0], 0, ["On", "e."]),
-    *events_of(SAID, 1, ['{"city":', '"Paris"}']),
-]
+TWO_EVENTS = [*events_of(TWO_ITEMS[0], 0, ["On", "e."]), *events_of(SAID, 1, ['{"city":', '"Paris"}'])]
 EXPECTED_ITEMS = items_without_ids(decode_stream(stream(TWO_EVENTS, response(*TWO_ITEMS))))

@@ -6,20 +6,11 @@ import pytest
 
 from antiphon.adapters.open_responses.adapter import OpenResponses
 from antiphon.adapters.openai import OpenAI
-from tests.adapters.open_responses.builders import (
-    ADAPTER,
-    INCLUDE,
-)
+from tests.adapters.open_responses.builders import ADAPTER, INCLUDE
 from tests.adapters.provider_servers import serve_providers, stream_answer, summarize
-from tests.adapters.run_adapter import (
-    encode_request,
-    make_adapter,
-)
+from tests.adapters.run_adapter import encode_request, make_adapter
 from tests.adapters.scenes.openai import SCENES as CHAT
-from tests.adapters.scenes.responses import (
-    message,
-    reasoning,
-)
+from tests.adapters.scenes.responses import message, reasoning
 from tests.http_client import stream_events
 from tests.scripted_upstream import json_answer
 
@@ -27,32 +18,15 @@ from tests.scripted_upstream import json_answer
 @pytest.mark.parametrize(
     ("status", "body", "type", "code"),
     [
-        (
-            401,
-            {"error": {"message": "No.", "code": "invalid_api_key"}},
-            "authentication_error",
-            "invalid_api_key",
-        ),
+        (401, {"error": {"message": "No.", "code": "invalid_api_key"}}, "authentication_error", "invalid_api_key"),
         (429, {"type": "error", "message": "No.", "code": "slow"}, "too_many_requests", "slow"),
-        (
-            400,
-            {"error": {"message": "No.", "type": "invalid_request_error"}},
-            "invalid_request_error",
-            None,
-        ),
+        (400, {"error": {"message": "No.", "type": "invalid_request_error"}}, "invalid_request_error", None),
         (422, {"detail": [{"loc": ["body"], "msg": "No."}]}, "invalid_request", None),
         (500, {"error": "No."}, "model_error", None),
-        (
-            404,
-            {"error": {"message": "No.", "code": "model_not_found"}},
-            "not_found",
-            "model_not_found",
-        ),
+        (404, {"error": {"message": "No.", "code": "model_not_found"}}, "not_found", "model_not_found"),
     ],
 )
-def test_an_error_response_keeps_its_message_type_and_code(
-    status: int, body: dict, type: str, code: str | None
-):
+def test_an_error_response_keeps_its_message_type_and_code(status: int, body: dict, type: str, code: str | None):
     error = ADAPTER.decode_error(status, {"retry-after": "2"}, json.dumps(body).encode())
     assert (error.status, error.payload.type, error.payload.code) == (status, type, code)
     assert error.payload.message == "responses: No."
@@ -61,9 +35,7 @@ def test_an_error_response_keeps_its_message_type_and_code(
 
 @pytest.mark.parametrize("body", [b"", b"<html>Bad gateway</html>", b'{"detail":[3]}'])
 def test_an_error_response_without_a_message_names_its_status(body: bytes):
-    assert (
-        str(ADAPTER.decode_error(502, {}, body)) == "responses: answered 502 and did not say why."
-    )
+    assert str(ADAPTER.decode_error(502, {}, body)) == "responses: answered 502 and did not say why."
 
 
 @pytest.mark.parametrize("status", [404, 405, 501])
@@ -91,9 +63,7 @@ def test_the_fallback_to_chat_is_remembered():
     assert keys == {"Bearer secret-responses"}
 
 
-@pytest.mark.parametrize(
-    ("status", "code"), [(404, "model_not_found"), (400, "x"), (429, "x"), (500, "x")]
-)
+@pytest.mark.parametrize(("status", "code"), [(404, "model_not_found"), (400, "x"), (429, "x"), (500, "x")])
 def test_other_errors_have_no_fallback(status: int, code: str):
     body = json.dumps({"error": {"message": "No.", "code": code}}).encode()
     assert ADAPTER.fallback_adapter(ADAPTER.decode_error(status, {}, body)) is None

@@ -13,12 +13,7 @@ from antiphon.adapters.base import Provider
 from antiphon.adapters.open_responses.adapter import REASONS, OpenResponses
 from antiphon.protocol import parts
 from antiphon.protocol.events import Event, OutputItemAdded, OutputItemDone
-from antiphon.protocol.items import (
-    ExtensionItem,
-    FunctionCall,
-    Message,
-    Reasoning,
-)
+from antiphon.protocol.items import ExtensionItem, FunctionCall, Message, Reasoning
 from antiphon.protocol.parts import Part
 from antiphon.protocol.response import Response
 from antiphon.server.settings import Settings
@@ -36,29 +31,9 @@ from tests.adapters.open_responses.builders import (
     openai_client,
     warning_message,
 )
-from tests.adapters.run_adapter import (
-    decode_parts,
-    decode_response,
-    encode_request,
-    synthesize,
-)
-from tests.adapters.scenes import (
-    FORMAT,
-    NAMES,
-    TOOL,
-    Summary,
-)
-from tests.adapters.scenes.responses import (
-    SAID,
-    SCENES,
-    call,
-    event,
-    events_of,
-    message,
-    response,
-    stream,
-    usage,
-)
+from tests.adapters.run_adapter import decode_parts, decode_response, encode_request, synthesize
+from tests.adapters.scenes import FORMAT, NAMES, TOOL, Summary
+from tests.adapters.scenes.responses import SAID, SCENES, call, event, events_of, message, response, stream, usage
 from tests.http_client import post_response, stream_events
 from tests.protocol.builders import final_response
 from tests.protocol.builders import synthesize as synthesize_stream
@@ -126,10 +101,7 @@ def test_a_whole_response_decodes_to_the_same_as_the_stream(name: str):
 @pytest.mark.parametrize("name", SCENES)
 def test_openais_own_client_reads_the_same_stream(name: str):
     scene = SCENES[name]
-    with (
-        scripted_upstream(sse_answer(scene.stream)) as provider,
-        openai_client(provider.url) as client,
-    ):
+    with scripted_upstream(sse_answer(scene.stream)) as provider, openai_client(provider.url) as client:
         events = list(client.responses.create(model="m", input="Hi", stream=True))
     texts = [e.delta for e in events if e.type == "response.output_text.delta"]
     last = events[-1]
@@ -158,12 +130,7 @@ def summarize_openai(answer: OpenAIResponse) -> Summary:
             for item in answer.output
             if item.type == "function_call"
         ],
-        reasoning="".join(
-            piece.text
-            for item in answer.output
-            if item.type == "reasoning"
-            for piece in item.summary
-        ),
+        reasoning="".join(piece.text for item in answer.output if item.type == "reasoning" for piece in item.summary),
         refusal="".join(c.refusal for c in pieces if c.type == "refusal"),
         input_tokens=counts.input_tokens,
         output_tokens=counts.output_tokens,
@@ -188,17 +155,13 @@ def summarize_openai(answer: OpenAIResponse) -> Summary:
 def test_every_status_has_its_finish_reason(status: str, reason: str | None, finish: parts.Finish):
     details = {"reason": reason} if reason else None
     end = response(message("Hi"), status=status, incomplete_details=details)
-    assert (
-        decode_parts(encode_request(ADAPTER), json.dumps(end).encode(), stream=False)[-1] == finish
-    )
+    assert decode_parts(encode_request(ADAPTER), json.dumps(end).encode(), stream=False)[-1] == finish
     assert decode_parts(encode_request(ADAPTER, stream=True), stream([], end))[-1] == finish
     assert set(REASONS) >= {reason or status} - {"something_new"}
 
 
 def test_a_message_keeps_its_phase():
-    (decoded, _) = decode_response(
-        encode_request(ADAPTER, tools=[TOOL]), SCENES["text_and_call"].stream
-    ).output
+    (decoded, _) = decode_response(encode_request(ADAPTER, tools=[TOOL]), SCENES["text_and_call"].stream).output
     assert isinstance(decoded, Message)
     assert decoded.phase == "commentary"
 
@@ -209,12 +172,7 @@ def test_annotations_of_any_type_are_emitted_once(streamed: bool):
     events = events_of(item) if streamed else events_of(item)[-1:]
     (decoded,) = items_without_ids(decode_stream(stream(events, response(item))))
     types = [note["type"] for note in decoded["content"][0]["annotations"]]
-    assert types == [
-        "url_citation",
-        "openai:file_citation",
-        "responses:url_citation",
-        "responses:odd_note",
-    ]
+    assert types == ["url_citation", "openai:file_citation", "responses:url_citation", "responses:odd_note"]
 
 
 def test_log_probabilities_without_bytes_get_the_bytes_of_their_token():
@@ -282,9 +240,7 @@ def test_a_hosted_call_that_never_ends_loses_nothing():
 def test_a_compaction_is_emitted():
     item = {"id": "cmp_1", "type": "compaction", "encrypted_content": "sealed"}
     body = stream(events_of(item), response(item))
-    assert items_without_ids(decode_stream(body)) == [
-        {"type": "compaction", "encrypted_content": "sealed"}
-    ]
+    assert items_without_ids(decode_stream(body)) == [{"type": "compaction", "encrypted_content": "sealed"}]
 
 
 @pytest.mark.parametrize("streamed", [True, False])
@@ -304,9 +260,7 @@ def test_string_content_is_one_text_part(deltas: list[str]):
     item = message("Hi") | {"content": "Hi"}
     decoded = [fields for fields in events_of(message("Hi"), deltas=deltas) if "delta" in fields]
     for result in (
-        decode_stream(
-            stream([*decoded, event("output_item.done", item=item, output_index=0)], response())
-        ),
+        decode_stream(stream([*decoded, event("output_item.done", item=item, output_index=0)], response())),
         decode_stream(stream(decoded, response(item))),
         decode_response(encode_request(ADAPTER), json.dumps(response(item)).encode(), stream=False),
     ):
@@ -321,17 +275,13 @@ def test_events_with_a_slug_are_passed_on_and_unknown_ones_dropped():
         {"type": "keepalive"},
         *events_of(message("Hi")),
     ]
-    parts_heard = decode_parts(
-        encode_request(STRICT_ADAPTER, stream=True), stream(middle, response(message("Hi")))
-    )
+    parts_heard = decode_parts(encode_request(STRICT_ADAPTER, stream=True), stream(middle, response(message("Hi"))))
     assert parts_heard[0] == parts.Extension("acme:progress", {"percent": 3})
     assert [type(part) for part in parts_heard[1:]] == [parts.Text, parts.Usage, parts.Finish]
 
 
 def test_warnings_of_another_antiphon_are_passed_on():
-    end = response(
-        message("Hi"), **{"antiphon:warnings": [{"code": "c", "message": "m", "param": "p"}]}
-    )
+    end = response(message("Hi"), **{"antiphon:warnings": [{"code": "c", "message": "m", "param": "p"}]})
     parts_heard = decode_parts(encode_request(ADAPTER), json.dumps(end).encode(), stream=False)
     assert parts.Warn("c", "m", "p") in parts_heard
 
@@ -372,14 +322,7 @@ def comparable(response: Response) -> list[object]:
         if response.status != "completed":
             item.pop("status", None)
     error = response.error and response.error.message.removeprefix("responses: ")
-    return [
-        output,
-        response.status,
-        response.usage,
-        response.warnings,
-        response.incomplete_details,
-        error,
-    ]
+    return [output, response.status, response.usage, response.warnings, response.incomplete_details, error]
 
 
 def has_no_overlap(events: list[Event]) -> bool:
@@ -397,11 +340,7 @@ def has_no_overlap(events: list[Event]) -> bool:
 
 @pytest.mark.parametrize("dialect", [Dialect, OpenAIDialect])
 @given(source_parts=part_lists())
-@settings(
-    max_examples=150,
-    deadline=None,
-    suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow],
-)
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow])
 def test_our_own_streams_decode_to_the_same_response_in_either_dialect(
     dialect: type[Dialect], source_parts: list[Part]
 ):
@@ -411,17 +350,11 @@ def test_our_own_streams_decode_to_the_same_response_in_either_dialect(
     body = b"".join(door.encode_sse(one) for one in events)
     again = decode_response(encode_request(STRICT_ADAPTER, stream=True), body)
     assert comparable(again) == comparable(final_response(events))
-    in_one = decode_response(
-        encode_request(STRICT_ADAPTER), door.encode_response(final_response(events)), stream=False
-    )
+    in_one = decode_response(encode_request(STRICT_ADAPTER), door.encode_response(final_response(events)), stream=False)
     assert comparable(in_one) == comparable(final_response(events))
 
 
-REQUESTS: list[dict[str, Any]] = [
-    {},
-    {"tools": [TOOL], "tool_choice": "required"},
-    {"text": FORMAT},
-]
+REQUESTS: list[dict[str, Any]] = [{}, {"tools": [TOOL], "tool_choice": "required"}, {"text": FORMAT}]
 
 
 @pytest.mark.parametrize("door", ["/v1", "/openai/v1"])
@@ -468,9 +401,7 @@ def test_a_whole_response_that_breaks_rules_is_repaired_with_a_warning(name: str
 @pytest.mark.parametrize("name", INVALID_RESPONSES)
 def test_a_strict_decoder_rejects_a_whole_response_that_breaks_rules(name: str):
     body, rule = INVALID_RESPONSES[name]
-    result = decode_response(
-        encode_request(STRICT_ADAPTER), json.dumps(body).encode(), stream=False
-    )
+    result = decode_response(encode_request(STRICT_ADAPTER), json.dumps(body).encode(), stream=False)
     assert (result.status, result.output) == ("failed", [])
     assert result.error
     assert result.error.code == "upstream_protocol"
@@ -487,9 +418,7 @@ def test_a_legal_whole_response_has_no_warning(name: str):
 def test_a_failed_whole_response_keeps_its_error_in_strict_mode():
     failure = {"code": "c", "message": "Oh."}
     body = response(message("a", status="in_progress"), status="failed", error=failure)
-    result = decode_response(
-        encode_request(STRICT_ADAPTER), json.dumps(body).encode(), stream=False
-    )
+    result = decode_response(encode_request(STRICT_ADAPTER), json.dumps(body).encode(), stream=False)
     assert result.error
     assert result.error.code == "c"
 
@@ -516,9 +445,7 @@ def test_arguments_that_are_an_object_are_read_as_json():
 
 def test_text_and_refusal_of_unknown_content_types_are_read():
     content = [{"type": "odd", "text": "Hi."}, {"type": "odder", "refusal": "No."}]
-    part = event(
-        "content_part.added", item_id="msg_1", output_index=0, content_index=0, part=content[0]
-    )
+    part = event("content_part.added", item_id="msg_1", output_index=0, content_index=0, part=content[0])
     for events in ([], [part]):
         result = decode_stream(stream(events, response(message(content=content))))
         (item,) = items_without_ids(result)

@@ -8,8 +8,7 @@ import pytest
 from openai.types.responses.response_input_item_param import ResponseInputItemParam
 
 from antiphon.adapters.base import Capabilities
-from antiphon.adapters.open_responses.adapter import OpenResponses
-from antiphon.adapters.open_responses.encode import ITEMS_WITH_ID, ITEMS_WITHOUT_STATUS
+from antiphon.adapters.open_responses.adapter import ITEMS_WITH_ID, ITEMS_WITHOUT_STATUS, OpenResponses
 from antiphon.protocol.errors import RequestError
 from antiphon.protocol.foreign.strict import ITEM_TYPES
 from antiphon.protocol.request import INCLUDE_ENCRYPTED_REASONING
@@ -26,15 +25,7 @@ from tests.adapters.open_responses.builders import (
 )
 from tests.adapters.run_adapter import decode_response, encode_request, make_adapter
 from tests.adapters.scenes import FORMAT, TOOL
-from tests.adapters.scenes.responses import (
-    SAID,
-    SCENES,
-    SEALED,
-    events_of,
-    reasoning,
-    response,
-    stream,
-)
+from tests.adapters.scenes.responses import SAID, SCENES, SEALED, events_of, reasoning, response, stream
 from tests.scripted_upstream import json_answer, scripted_upstream, sse_answer
 
 
@@ -83,23 +74,16 @@ SAME_REQUESTS: dict[str, dict] = {
             {"type": "message", "role": "developer", "content": [TEXT_PART]},
         ]
     },
-    "images and files": {
-        "input": [{"type": "message", "role": "user", "content": [TEXT_PART, IMAGE, DATA, *FILES]}]
-    },
+    "images and files": {"input": [{"type": "message", "role": "user", "content": [TEXT_PART, IMAGE, DATA, *FILES]}]},
     "a tool's image and file": {
-        "input": [
-            *HISTORY[:2],
-            {"type": "function_call_output", "call_id": "a", "output": [TEXT_PART, DATA, FILES[0]]},
-        ]
+        "input": [*HISTORY[:2], {"type": "function_call_output", "call_id": "a", "output": [TEXT_PART, DATA, FILES[0]]}]
     },
     "audio": {
         "input": [
             {
                 "type": "message",
                 "role": "user",
-                "content": [
-                    {"type": "input_audio", "input_audio": {"data": "aGk=", "format": "mp3"}}
-                ],
+                "content": [{"type": "input_audio", "input_audio": {"data": "aGk=", "format": "mp3"}}],
             }
         ]
     },
@@ -123,14 +107,7 @@ SAME_REQUESTS: dict[str, dict] = {
         "prompt_cache_key": "k",
         "service_tier": "flex",
     },
-    "chat's own": {
-        "extra_body": {
-            "stop": ["END"],
-            "seed": 7,
-            "presence_penalty": 0.5,
-            "frequency_penalty": 0.25,
-        }
-    },
+    "chat's own": {"extra_body": {"stop": ["END"], "seed": 7, "presence_penalty": 0.5, "frequency_penalty": 0.25}},
     "fields that nobody knows": {"extra_body": {"acme_mode": {"deep": True}}},
     "a stream": {"stream": True},
     "what only OpenAI's items hold": {
@@ -148,9 +125,7 @@ SAME_REQUESTS: dict[str, dict] = {
 @pytest.mark.parametrize("name", SAME_REQUESTS)
 def test_a_request_is_what_openais_own_client_sends(name: str):
     fields = {"input": HISTORY[:1], **SAME_REQUESTS[name]}
-    theirs = sent_by_openai_client(
-        **{"stream": False, "store": False, "include": INCLUDE, **fields}
-    )
+    theirs = sent_by_openai_client(**{"stream": False, "store": False, "include": INCLUDE, **fields})
     extra = fields.pop("extra_body", {})
     request = encode_request(ADAPTER, upstream_model="gpt-5.4", **{**fields, **extra})
     assert request.body == theirs
@@ -161,13 +136,7 @@ def test_state_and_ids_of_antiphon_are_not_sent():
     request = encode_request(
         ADAPTER,
         input=[
-            {
-                "type": "message",
-                "id": "msg_1",
-                "status": "completed",
-                "role": "assistant",
-                "content": "Hi",
-            },
+            {"type": "message", "id": "msg_1", "status": "completed", "role": "assistant", "content": "Hi"},
             SAID,
             OUTPUT | {"id": "fco_1", "status": "completed"},
             {"type": "compaction", "id": "cmp_1", "encrypted_content": "x", "created_by": "us"},
@@ -210,9 +179,7 @@ def test_an_approval_names_the_id_of_the_request_that_is_sent_with_it():
     assert str(kept.id).startswith("mcpr_")
     assert kept.id != item["id"]
     approval = {"type": "mcp_approval_response", "approval_request_id": kept.id, "approve": True}
-    sent = encode_request(
-        ADAPTER, input=[USER, to_builtins(kept), {"id": "item_1", **approval}]
-    ).body["input"]
+    sent = encode_request(ADAPTER, input=[USER, to_builtins(kept), {"id": "item_1", **approval}]).body["input"]
     assert sent[1:] == [{"type": "mcp_approval_request", "id": kept.id, **wanted}, approval]
 
 
@@ -233,19 +200,12 @@ def test_encrypted_reasoning_is_sent_back_unchanged(streamed: bool):
         "summary": [{"type": "summary_text", "text": "Paris is a city."}],
         "encrypted_content": SEALED,
     }
-    assert sent[2] == {
-        "type": "function_call",
-        "call_id": "call_1",
-        "name": "weather",
-        "arguments": '{"city":"Paris"}',
-    }
+    assert sent[2] == {"type": "function_call", "call_id": "call_1", "name": "weather", "arguments": '{"city":"Paris"}'}
 
 
 def test_encrypted_reasoning_without_text_is_sent_back():
     hidden = reasoning("")
-    result = decode_stream(
-        stream([*events_of(hidden), *events_of(SAID, 1)], response(hidden, SAID))
-    )
+    result = decode_stream(stream([*events_of(hidden), *events_of(SAID, 1)], response(hidden, SAID)))
     history = [USER, *(to_builtins(item) for item in result.output), OUTPUT]
     assert encode_request(ADAPTER, input=history).body["input"][1] == {
         "type": "reasoning",
@@ -293,9 +253,7 @@ def test_calls_of_other_models_get_legal_names():
 @pytest.mark.parametrize("slug", ["anthropic", "google", "antiphon"])
 def test_types_private_to_another_adapter_are_left_out_with_a_warning(slug: str):
     request = encode_request(
-        ADAPTER,
-        input=[{"type": f"{slug}:search_call", "id": "x"}, USER],
-        tools=[{"type": f"{slug}:search"}],
+        ADAPTER, input=[{"type": f"{slug}:search_call", "id": "x"}, USER], tools=[{"type": f"{slug}:search"}]
     )
     assert [warning.param for warning in request.warnings] == ["tools[0]", "input[0]"]
     assert len(request.body["input"]) == 1
@@ -306,9 +264,7 @@ def test_a_type_that_came_without_a_slug_is_sent_back_without_one():
     new = {"id": "n_1", "type": "brand_new_call", "status": "completed", "page": 3}
     result = decode_stream(stream(events_of(new), response(new)))
     history = [to_builtins(result.output[0]), USER]
-    request = encode_request(
-        ADAPTER, input=history, tools=[{"type": "responses:brand_new", "a": 1}]
-    )
+    request = encode_request(ADAPTER, input=history, tools=[{"type": "responses:brand_new", "a": 1}])
     assert request.body["input"][0] == {"type": "brand_new_call", "status": "completed", "page": 3}
     assert request.body["tools"] == [{"type": "brand_new", "a": 1}]
 
@@ -349,7 +305,4 @@ def test_openai_is_not_sent_parameters_that_it_rejects():
     with pytest.raises(RequestError) as refused:
         encode_request(OPENAI, stop=["end"])
     assert refused.value.payload.param == "stop"
-    assert (
-        encode_request(make_adapter(OpenResponses), **unknown, stop=["end"]).body.items()
-        >= unknown.items()
-    )
+    assert encode_request(make_adapter(OpenResponses), **unknown, stop=["end"]).body.items() >= unknown.items()

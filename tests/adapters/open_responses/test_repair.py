@@ -21,12 +21,7 @@ from tests.adapters.open_responses.builders import (
     items_without_ids,
     warning_message,
 )
-from tests.adapters.run_adapter import (
-    decode_parts,
-    decode_response,
-    encode_request,
-    make_adapter,
-)
+from tests.adapters.run_adapter import decode_parts, decode_response, encode_request, make_adapter
 from tests.adapters.scenes.responses import (
     SAID,
     SCENES,
@@ -55,9 +50,7 @@ def only_events(*names: str) -> list[dict]:
 
 def all_events_but(*names: str) -> list[dict]:
     """Return all but some of the events."""
-    return [
-        fields for fields in TWO_EVENTS if fields["type"].removeprefix("response.") not in names
-    ]
+    return [fields for fields in TWO_EVENTS if fields["type"].removeprefix("response.") not in names]
 
 
 def with_random_ids() -> list[dict]:
@@ -84,27 +77,19 @@ INVALID_STREAMS = {
     "no index and no id": without_fields("output_index", "content_index", "item_id"),
     "nothing announced": all_events_but("output_item.added", "content_part.added"),
     "nothing ended": all_events_but(
-        "output_item.done",
-        "content_part.done",
-        "output_text.done",
-        "function_call_arguments.done",
+        "output_item.done", "content_part.done", "output_text.done", "function_call_arguments.done"
     ),
     "no deltas": all_events_but("output_text.delta", "function_call_arguments.delta"),
     "only finished items": only_events("output_item.done"),
-    "only texts": only_events(
-        "output_text.done", "output_item.added", "function_call_arguments.done"
-    ),
+    "only texts": only_events("output_text.done", "output_item.added", "function_call_arguments.done"),
     "nothing but the end": [],
     "another id in every event": with_random_ids(),
     "deltas before their item": items_added_late(),
     "one index for all": [
-        fields | {"output_index": 0} if "output_index" in fields else fields
-        for fields in TWO_EVENTS
+        fields | {"output_index": 0} if "output_index" in fields else fields for fields in TWO_EVENTS
     ],
     "everything twice but deltas": [
-        copy
-        for fields in TWO_EVENTS
-        for copy in ([fields] if fields["type"].endswith(".delta") else [fields, fields])
+        copy for fields in TWO_EVENTS for copy in ([fields] if fields["type"].endswith(".delta") else [fields, fields])
     ],
 }
 
@@ -114,9 +99,7 @@ def test_an_invalid_stream_is_repaired_and_emitted_once_with_a_warning(name: str
     result = decode_stream(stream(INVALID_STREAMS[name], response(*TWO_ITEMS)))
     assert items_without_ids(result) == EXPECTED_ITEMS
     assert result.status == "completed"
-    assert warning_message(result).startswith(
-        "responses broke rules of the protocol. Its answer was repaired: event "
-    )
+    assert warning_message(result).startswith("responses broke rules of the protocol. Its answer was repaired: event ")
 
 
 @pytest.mark.parametrize("name", INVALID_STREAMS)
@@ -129,10 +112,7 @@ def test_a_strict_decoder_rejects_an_invalid_stream(name: str):
 
 @pytest.mark.parametrize("name", [name for name in INVALID_STREAMS if "but the end" not in name])
 def test_an_invalid_stream_may_end_with_an_empty_output(name: str):
-    assert (
-        items_without_ids(decode_stream(stream(INVALID_STREAMS[name], response())))
-        == EXPECTED_ITEMS
-    )
+    assert items_without_ids(decode_stream(stream(INVALID_STREAMS[name], response()))) == EXPECTED_ITEMS
 
 
 def test_deltas_may_have_another_id_than_the_item_that_is_added_later():
@@ -157,9 +137,7 @@ def test_numbers_may_be_missing():
 
 
 def test_a_strict_decoder_stops_at_a_delta_with_a_wrong_number():
-    body = stream(TWO_EVENTS, response(*TWO_ITEMS)).replace(
-        b'"sequence_number": 4', b'"sequence_number": 9'
-    )
+    body = stream(TWO_EVENTS, response(*TWO_ITEMS)).replace(b'"sequence_number": 4', b'"sequence_number": 9')
     result = decode_stream(body, strict=True)
     assert result.error
     assert "[sequence-gapless]" in result.error.message
@@ -185,10 +163,7 @@ def test_two_calls_with_one_index_stay_two():
         event("function_call_arguments.delta", item_id="fc_2", output_index=0, delta=':"Oslo"}'),
     ]
     result = decode_stream(stream(events, response(SAID, second)))
-    assert [item["arguments"] for item in items_without_ids(result)] == [
-        '{"city":"Paris"}',
-        '{"city":"Oslo"}',
-    ]
+    assert [item["arguments"] for item in items_without_ids(result)] == ['{"city":"Paris"}', '{"city":"Oslo"}']
 
 
 TWO_CALLS = [call("weather", '{"city":"Paris"}', "1"), call("time", '{"city":"Oslo"}', "2")]
@@ -204,9 +179,7 @@ def interleave(first: list[dict], second: list[dict]) -> list[dict]:
 @pytest.mark.parametrize("kept", ["", "delta", "done", "output_item.done"])
 @pytest.mark.parametrize("in_turns", [True, False])
 @pytest.mark.parametrize("final", [True, False])
-def test_calls_that_share_an_id_are_identified_by_their_index(
-    id: str | None, kept: str, in_turns: bool, final: bool
-):
+def test_calls_that_share_an_id_are_identified_by_their_index(id: str | None, kept: str, in_turns: bool, final: bool):
     calls: list[dict] = [item | {"id": id} for item in TWO_CALLS]
     first, second = (
         [
@@ -218,9 +191,7 @@ def test_calls_that_share_an_id_are_identified_by_their_index(
     )
     events = interleave(first, second) if in_turns else [*first, *second]
     result = decode_stream(stream(events, response(*calls if final else [])))
-    assert [
-        (item["name"], item["arguments"]) for item in items_without_ids(result)
-    ] == TWO_CALLS_EXPECTED
+    assert [(item["name"], item["arguments"]) for item in items_without_ids(result)] == TWO_CALLS_EXPECTED
 
 
 @pytest.mark.parametrize("id", ["", "same", None])
@@ -235,10 +206,7 @@ def test_messages_that_share_an_id_are_identified_by_their_index(id: str | None,
     ]
     for end in (response(*both), response()):
         result = decode_stream(stream(events, end))
-        assert [item["content"][0]["text"] for item in items_without_ids(result)] == [
-            "One. ",
-            "Two.",
-        ]
+        assert [item["content"][0]["text"] for item in items_without_ids(result)] == ["One. ", "Two."]
 
 
 def test_a_unique_id_takes_precedence_over_an_index():
@@ -247,9 +215,7 @@ def test_a_unique_id_takes_precedence_over_an_index():
         for fields in interleave(*(events_of(item, place) for place, item in enumerate(TWO_CALLS)))
     ]
     result = decode_stream(stream(events, response(*TWO_CALLS)))
-    assert [
-        (item["name"], item["arguments"]) for item in items_without_ids(result)
-    ] == TWO_CALLS_EXPECTED
+    assert [(item["name"], item["arguments"]) for item in items_without_ids(result)] == TWO_CALLS_EXPECTED
 
 
 TRUNCATED = {"status": "incomplete", "incomplete_details": {"reason": "max_output_tokens"}}
@@ -257,17 +223,13 @@ TRUNCATED = {"status": "incomplete", "incomplete_details": {"reason": "max_outpu
 
 @pytest.mark.parametrize("arguments", ['{"city', '{"city":"Par', ""])
 @pytest.mark.parametrize("before", [0, 1])
-def test_a_truncated_call_is_incomplete_whatever_status_its_server_sends(
-    arguments: str, before: int
-):
+def test_a_truncated_call_is_incomplete_whatever_status_its_server_sends(arguments: str, before: int):
     calls = [*TWO_CALLS[:before], call("time", arguments, "3")]
     final = response(*calls, **TRUNCATED)
     sent = [fields for place, item in enumerate(calls) for fields in events_of(item, place)]
     streams = [sent[:-1], [], *([sent] if arguments else [])]
     results = [decode_stream(stream(events, final)) for events in streams]
-    results.append(
-        decode_response(encode_request(ADAPTER), json.dumps(final).encode(), stream=False)
-    )
+    results.append(decode_response(encode_request(ADAPTER), json.dumps(final).encode(), stream=False))
     for result in results:
         assert result.status == "incomplete"
         *first, last = items_without_ids(result)
@@ -281,9 +243,7 @@ def test_a_whole_call_of_a_truncated_response_is_completed(arguments: str):
     final = response(item, **TRUNCATED)
     whole = decode_response(encode_request(ADAPTER), json.dumps(final).encode(), stream=False)
     for result in (whole, decode_stream(stream(events_of(item), final))):
-        assert [(i["status"], i["arguments"]) for i in items_without_ids(result)] == [
-            ("completed", arguments)
-        ]
+        assert [(i["status"], i["arguments"]) for i in items_without_ids(result)] == [("completed", arguments)]
 
 
 def test_arguments_of_a_completed_response_need_not_be_json():
@@ -304,9 +264,7 @@ def test_a_text_that_contradicts_its_deltas_is_dropped():
 def test_a_warning_names_three_broken_rules_at_most():
     strays = [fields | {"item_id": "x", "output_index": 7} for fields in TWO_EVENTS[1:4]]
     events = [item_added(message(), 3) | {"item": message()}, *strays]
-    text = warning_message(
-        decode_stream(stream(events, response(status="in_progress"), "completed"))
-    )
+    text = warning_message(decode_stream(stream(events, response(status="in_progress"), "completed")))
     assert text.count("[") == 3
     assert text.endswith("more.")
 
@@ -361,9 +319,7 @@ def test_an_error_in_the_stream_is_a_failure(error: dict, before: int):
         ("It broke.", (502, "responses: It broke.", "model_error", None)),
     ],
 )
-def test_an_error_without_a_type_keeps_its_message_and_code(
-    error: object, expected: tuple, end: bytes, strict: bool
-):
+def test_an_error_without_a_type_keeps_its_message_and_code(error: object, expected: tuple, end: bytes, strict: bool):
     there = make_adapter(OpenResponses, strict=strict)
     body = b"data: " + json.dumps({"error": error}).encode() + b"\n\n" + end
     (last,) = decode_parts(encode_request(there, stream=True), body)
@@ -378,11 +334,7 @@ def test_an_error_before_a_failed_response_is_one_failure_with_its_usage():
     assert parts_heard[0] == parts.Usage(3, 4, 0, 0)
     (last,) = parts_heard[1:]
     assert isinstance(last, parts.Failure)
-    assert (last.status, last.error.code, last.error.type) == (
-        429,
-        "rate_limit_exceeded",
-        "too_many_requests",
-    )
+    assert (last.status, last.error.code, last.error.type) == (429, "rate_limit_exceeded", "too_many_requests")
 
 
 @pytest.mark.parametrize("status", ["completed", "incomplete", "failed", "cancelled"])
@@ -448,10 +400,7 @@ item_id logprob logprobs message name output output_index part refusal status su
 type usage""".split()
 JUNK = st.recursive(
     st.none() | st.integers(-3, 2**70) | st.sampled_from(["", "message", "compaction", "\x00"]),
-    lambda inner: (
-        st.lists(inner, max_size=2)
-        | st.dictionaries(st.sampled_from(FIELD_NAMES), inner, max_size=4)
-    ),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from(FIELD_NAMES), inner, max_size=4),
     max_leaves=8,
 )
 SAMPLE_EVENTS = [

@@ -23,9 +23,7 @@ NO_CHAT = (
 NO_EFFORT = "`reasoning_effort` is not supported with this model"
 NO_SCHEMA = "This response_format type is unavailable now"
 NO_TOOL_CHOICE = "Thinking mode does not support this tool_choice"
-NO_NAMED_CHOICE = (
-    "Invalid tool_choice type: 'object'. Supported string values: none, auto, required"
-)
+NO_NAMED_CHOICE = "Invalid tool_choice type: 'object'. Supported string values: none, auto, required"
 NO_OBJECT = "'response_format.type' must be 'json_schema' or 'text'"
 NO_JSON_WITH_TOOLS = "json mode cannot be combined with tool/function calling"
 
@@ -48,20 +46,12 @@ UNSUPPORTED_MESSAGES = [
         "model. Learn more about supported models at the Structured Outputs guide",
         "json_schema",
     ),
+    ("Invalid parameter: 'response_format' of type 'json_object' is not supported with this model.", "json_object"),
     (
-        "Invalid parameter: 'response_format' of type 'json_object' is not supported with this "
-        "model.",
-        "json_object",
-    ),
-    (
-        "response_format value as json_schema is enabled only for api versions "
-        "2024-08-01-preview and later",
+        "response_format value as json_schema is enabled only for api versions 2024-08-01-preview and later",
         "json_schema",
     ),
-    (
-        "This model does not support response format `json_schema`. See supported models",
-        "json_schema",
-    ),
+    ("This model does not support response format `json_schema`. See supported models", "json_schema"),
     (NO_OBJECT, "json_object"),
     ("'response_format.type' must be 'json_schema'", "json_object"),
     (NO_JSON_WITH_TOOLS, "tools_with_format"),
@@ -75,8 +65,7 @@ REQUEST_MISTAKES = [
     "values are: 'low', 'medium', and 'high'.",
     "Invalid value: 'none'. Supported values are: 'low', 'medium', and 'high'.",
     "`reasoning_effort` must be one of `none` or `default`",
-    "'messages' must contain the word 'json' in some form, to use 'response_format' of type "
-    "'json_object'.",
+    "'messages' must contain the word 'json' in some form, to use 'response_format' of type 'json_object'.",
     "Unrecognized request argument supplied: foo",
     "messages.2.assistant.reasoning_effort: Extra inputs are not permitted",
     "This is not a chat model and thus not supported in the v1/chat/completions endpoint. Did you "

@@ -65,10 +65,7 @@ def test_pieces_that_say_nothing_are_nothing_to_warn_of(piece: dict, empty: str)
     nothing = {"type": empty, empty: None}
     thought = {"type": "thinking", "thinking": [piece]}
     pieces: list[Any] = [nothing, {"type": "text", "text": "Yes"}, piece, thought]
-    for response in (
-        decode_whole(whole({"content": pieces})),
-        decode_stream(stream({"content": pieces})),
-    ):
+    for response in (decode_whole(whole({"content": pieces})), decode_stream(stream({"content": pieces}))):
         assert (response.output_text, response.warnings) == ("Yes", UNSET)
 
 
@@ -90,10 +87,7 @@ def test_a_thought_goes_on_after_what_was_left_out_of_it():
 @pytest.mark.parametrize("words", ["", "Here: "])
 def test_images_and_audio_are_left_out_with_one_warning(made: dict, words: str):
     said = {"content": words} | made
-    whole_answer, in_bits = (
-        decode_whole(whole(said)),
-        decode_stream(stream(said, {"content": None} | made)),
-    )
+    whole_answer, in_bits = (decode_whole(whole(said)), decode_stream(stream(said, {"content": None} | made)))
     for response in (whole_answer, in_bits):
         assert (response.status, response.output_text) == ("completed", words)
         assert [warning.code for warning in response.warnings or []] == ["unsupported_output"]

@@ -6,21 +6,14 @@ import pytest
 
 from antiphon.adapters.openai import OpenAI
 from antiphon.protocol import parts
-from antiphon.protocol.content import UrlCitation
 from antiphon.protocol.events import Event
-from antiphon.protocol.items import FunctionCall, Message
+from antiphon.protocol.items import FunctionCall, Message, UrlCitation
 from antiphon.protocol.response import Response, ResponseUsage
 from antiphon.protocol.struct import to_builtins
 from antiphon.protocol.synth import Synth
 from antiphon.protocol.synth_items import SynthOptions
 from tests.adapters.chat_summary import items_without_ids
-from tests.adapters.run_adapter import (
-    decode_parts,
-    decode_response,
-    encode_request,
-    make_adapter,
-    synthesize,
-)
+from tests.adapters.run_adapter import decode_parts, decode_response, encode_request, make_adapter, synthesize
 from tests.adapters.scenes import TIME, TOOL
 from tests.adapters.scenes.openai import (
     BERLIN,
@@ -120,18 +113,14 @@ def test_an_id_and_a_name_after_one_another_on_a_known_index_are_another_call():
 def test_ids_and_names_that_are_repeated_or_empty_do_no_harm(id: str | None, name: str | None):
     again = {"index": 0, "id": id, "function": {"name": name, "arguments": '"Berlin"}'}}
     end = {"index": 0, "id": id, "function": {"name": name, "arguments": ""}}
-    response = decode_deltas(
-        calls(call_start(0, "a", "weather", '{"city":')), calls(again), calls(end)
-    )
+    response = decode_deltas(calls(call_start(0, "a", "weather", '{"city":')), calls(again), calls(end))
     assert calls_in(response) == ONE
 
 
 def test_a_fresh_id_with_every_bit_is_still_one_call():
     later = {"index": 0, "id": "y", "function": {"name": None, "arguments": '"Berlin"}'}}
     last = {"index": 0, "id": "z", "function": {"name": None, "arguments": ""}}
-    response = decode_deltas(
-        calls(call_start(0, "a", "weather", '{"city":')), calls(later), calls(last)
-    )
+    response = decode_deltas(calls(call_start(0, "a", "weather", '{"city":')), calls(later), calls(last))
     assert calls_in(response) == ONE
 
 
@@ -139,9 +128,7 @@ def test_calls_without_ids_or_indexes_are_separated_by_names_and_complete_argume
     def bit(name: str, arguments: str) -> dict:
         return {"id": "", "function": {"name": name, "arguments": arguments}}
 
-    response = decode_deltas(
-        calls(bit("weather", BERLIN)), calls(bit("weather", PARIS)), calls(bit("time", "{}"))
-    )
+    response = decode_deltas(calls(bit("weather", BERLIN)), calls(bit("weather", PARIS)), calls(bit("time", "{}")))
     assert [(name, said) for _, name, said in calls_in(response)] == [
         ("weather", BERLIN),
         ("weather", PARIS),
@@ -163,10 +150,7 @@ def test_arguments_without_a_call_are_dropped_with_a_warning():
 
 
 def test_empty_calls_are_nothing():
-    assert (
-        calls_in(decode_deltas(calls({}), calls({"index": 0}), calls(call_start(0, *ONE[0]))))
-        == ONE
-    )
+    assert calls_in(decode_deltas(calls({}), calls({"index": 0}), calls(call_start(0, *ONE[0])))) == ONE
 
 
 def test_arguments_that_are_an_object_become_a_string():
@@ -201,13 +185,7 @@ def test_a_custom_tool_is_called_in_one_item():
     message = {"id": "a", "type": "custom", "custom": {"name": "patch", "input": "+1+1"}}
     body = stream(calls(first), calls(later), calls(later), finish="tool_calls")
     expected = [
-        {
-            "type": "openai:custom_tool_call",
-            "status": "completed",
-            "call_id": "a",
-            "name": "patch",
-            "input": "+1+1",
-        }
+        {"type": "openai:custom_tool_call", "status": "completed", "call_id": "a", "name": "patch", "input": "+1+1"}
     ]
     assert items_without_ids(decode_stream(body)) == expected
     assert items_without_ids(decode_whole(whole(calls(message), "tool_calls"))) == expected
@@ -281,19 +259,14 @@ CITED = {"type": "url_citation", "url_citation": {"url": "https://a", "title": "
 WEIGHED = {"token": "Hi", "logprob": -0.5, "bytes": [72, 105], "top_logprobs": []}
 
 
-def decode_with_side_data(
-    message: dict, choice: dict | None = None, **fields: object
-) -> list[Response]:
+def decode_with_side_data(message: dict, choice: dict | None = None, **fields: object) -> list[Response]:
     """Return an answer with invalid side data, streamed and whole."""
     end = {"index": 0, "finish_reason": "stop", **(choice or {})}
     bodies = [{"choices": [end | {name: message}], **fields} for name in ("delta", "message")]
     return [decode_stream(frame(bodies[0]) + DONE), decode_whole(json.dumps(bodies[1]).encode())]
 
 
-@pytest.mark.parametrize(
-    "logprobs",
-    [-0.25, [], "?", {"content": 3}, {"content": [{"token": "Hi", "logprob": None}]}],
-)
+@pytest.mark.parametrize("logprobs", [-0.25, [], "?", {"content": 3}, {"content": [{"token": "Hi", "logprob": None}]}])
 def test_invalid_logprobs_do_not_lose_the_text(logprobs: object):
     for response in decode_with_side_data({"content": "Hi"}, {"logprobs": logprobs}):
         assert (response.status, response.output_text) == ("completed", "Hi")
@@ -303,9 +276,7 @@ def test_valid_fields_of_invalid_side_data_are_kept():
     odd = {"token": "x", "logprob": None}
     message = {"content": "Hi", "annotations": [{"url_citation": 3}, CITED, "?"]}
     usage = {"prompt_tokens": 3.0, "completion_tokens": "2", "prompt_tokens_details": "none"}
-    for response in decode_with_side_data(
-        message, {"logprobs": {"content": [odd, WEIGHED]}}, usage=usage
-    ):
+    for response in decode_with_side_data(message, {"logprobs": {"content": [odd, WEIGHED]}}, usage=usage):
         assert (response.status, response.output_text) == ("completed", "Hi")
         assert response.usage == ResponseUsage.of(3, 2)
         (said,) = [item for item in response.output if isinstance(item, Message)]
@@ -373,9 +344,7 @@ def test_noise_around_the_answer_is_ignored():
     assert response.usage
     assert (response.usage.input_tokens, response.usage.output_tokens) == (3, 1)
     said = decode_parts(encode_request(CHAT, stream=True), body)
-    assert [part for part in said if isinstance(part, parts.Finish)] == [
-        parts.Finish("stop", "stop")
-    ]
+    assert [part for part in said if isinstance(part, parts.Finish)] == [parts.Finish("stop", "stop")]
 
 
 def test_done_without_a_reason_is_a_normal_end():
@@ -415,12 +384,7 @@ ERRORS: list[tuple[bytes, int, str, str | None]] = [
     (frame({"error": {"message": "busy", "code": 429}}), 429, "busy", "429"),
     (frame({"error": {"message": "busy", "code": "503"}}), 503, "busy", "503"),
     (frame({"error": {"message": "no", "type": "invalid_request_error"}}), 400, "no", None),
-    (
-        frame({"error": {"message": "slow", "code": "rate_limit_exceeded"}}),
-        429,
-        "slow",
-        "rate_limit_exceeded",
-    ),
+    (frame({"error": {"message": "slow", "code": "rate_limit_exceeded"}}), 429, "slow", "rate_limit_exceeded"),
     (frame({"error": {"message": "odd", "code": 7}}), 502, "odd", "7"),
     (frame({"error": "words"}), 502, "words", None),
     (frame({"object": "error", "message": "flat", "code": 400}), 400, "flat", "400"),
@@ -431,12 +395,7 @@ ERRORS: list[tuple[bytes, int, str, str | None]] = [
     (frame(chunk({}, "abort")), 502, "stopped with 'abort'.", "abort"),
     (frame(chunk({}, "network_error")), 502, "stopped with 'network_error'.", "network_error"),
     (frame(chunk({}, x_groq={"id": "r", "error": "full"})), 502, "full", None),
-    (
-        frame(chunk({"content": "?"}, x_groq={"error": {"message": "no", "code": 503}})),
-        503,
-        "no",
-        "503",
-    ),
+    (frame(chunk({"content": "?"}, x_groq={"error": {"message": "no", "code": 503}})), 503, "no", "503"),
 ]
 
 
@@ -444,9 +403,7 @@ ERRORS: list[tuple[bytes, int, str, str | None]] = [
 def test_an_error_in_the_middle_of_a_stream_keeps_the_text_so_far(
     error: bytes, status: int, words: str, code: str | None
 ):
-    said = decode_parts(
-        encode_request(CHAT, stream=True), BEGUN + error + frame(chunk({"content": "lo"})) + DONE
-    )
+    said = decode_parts(encode_request(CHAT, stream=True), BEGUN + error + frame(chunk({"content": "lo"})) + DONE)
     failure = said[-1]
     assert isinstance(failure, parts.Failure)
     assert failure.error.message == f"local: {words}"
@@ -490,9 +447,7 @@ def test_a_stream_that_is_cut_never_completes(end: str):
     assert response.error.code in ("upstream_cut", "upstream_invalid")
 
 
-@pytest.mark.parametrize(
-    "junk", [b"data: {\n\n", b"data: 7\n\n", b"data: \xff\n\n", b"data: null\n\n"]
-)
+@pytest.mark.parametrize("junk", [b"data: {\n\n", b"data: 7\n\n", b"data: \xff\n\n", b"data: null\n\n"])
 def test_invalid_data_is_a_failure_and_not_an_exception(junk: bytes):
     response = decode_stream(BEGUN + junk)
     assert (response.status, response.output_text) == ("failed", "Hel")
@@ -512,9 +467,7 @@ def test_half_an_emoji_waits_for_its_other_half():
 
 def test_every_text_chunk_is_emitted_even_an_empty_one():
     deltas = [{"content": ""}, {"content": "a"}, {"content": None}, {"content": "b"}]
-    said = decode_parts(
-        encode_request(CHAT, stream=True), b"".join(frame(chunk(d)) for d in deltas) + DONE
-    )
+    said = decode_parts(encode_request(CHAT, stream=True), b"".join(frame(chunk(d)) for d in deltas) + DONE)
     asking = encode_request(CHAT, stream=True)
     synth = Synth(
         Response.new(asking.prompt.request, id="resp_1", created_at=1),

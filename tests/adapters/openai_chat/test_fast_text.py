@@ -18,46 +18,26 @@ CHAT = make_adapter(OpenAI, base_url="http://localhost:8000/v1", name="local")
 
 # Words as they come, words that look like something else, and things that are no words at all.
 WORDS = st.text() | st.sampled_from(
-    [
-        " word",
-        "hi",
-        '"',
-        "\\",
-        "\n",
-        "\x00",
-        "\x7f",
-        "\u2028",
-        "👩‍👧",
-        "é",
-        "data: {}",
-        "[DONE]",
-        '"}',
-    ]
+    [" word", "hi", '"', "\\", "\n", "\x00", "\x7f", "\u2028", "👩‍👧", "é", "data: {}", "[DONE]", '"}']
 )
 DELTAS = st.one_of(
     WORDS.map(lambda words: {"content": words}),
     WORDS.map(lambda words: {"reasoning_content": words}),
-    st.sampled_from(
-        [{}, {"content": None}, {"content": "x", "refusal": "y"}, {"role": "assistant"}]
-    ),
+    st.sampled_from([{}, {"content": None}, {"content": "x", "refusal": "y"}, {"role": "assistant"}]),
 )
 EXTRAS = st.fixed_dictionaries(
     {}, optional={"model": st.sampled_from(["hi", " word"]), "obfuscation": st.text(max_size=3)}
 )
 CHUNKS = st.builds(
     lambda delta, finish, more, escaped: (
-        b"data: "
-        + json.dumps(chunk(delta, finish, **more), ensure_ascii=escaped).encode(errors="replace")
-        + b"\n\n"
+        b"data: " + json.dumps(chunk(delta, finish, **more), ensure_ascii=escaped).encode(errors="replace") + b"\n\n"
     ),
     DELTAS,
     st.sampled_from([None, None, None, "stop"]),
     EXTRAS,
     st.booleans(),
 )
-NOISE = st.sampled_from(
-    [b": a comment\n\n", b"event: error\n", b"data: {\n", b"\n", b"\r\n", b"data: {\n\n", b"\xff"]
-)
+NOISE = st.sampled_from([b": a comment\n\n", b"event: error\n", b"data: {\n", b"\n", b"\r\n", b"data: {\n\n", b"\xff"])
 STREAMS = st.lists(CHUNKS | CHUNKS | CHUNKS | NOISE, max_size=12)
 
 
@@ -79,9 +59,7 @@ def slow_decoder() -> ChatDecoder:
 
 
 @given(STREAMS, st.lists(st.integers(0, 4000)))
-def test_the_fast_path_decodes_the_same_parts_as_the_slow_path(
-    chunks: list[bytes], cuts: list[int]
-):
+def test_the_fast_path_decodes_the_same_parts_as_the_slow_path(chunks: list[bytes], cuts: list[int]):
     whole = b"".join(chunks)
     places = sorted({0, len(whole), *(cut % (len(whole) + 1) for cut in cuts)})
     pieces = [whole[a:b] for a, b in pairwise(places)]
@@ -151,12 +129,7 @@ def test_text_that_looks_like_json_does_no_harm(words: str):
 
 
 def test_a_very_long_chunk_is_not_learned():
-    assert (
-        learned_path(model="m" * MAX_CHUNK_BYTES).extract_texts(
-            event("Hello", model="m" * MAX_CHUNK_BYTES)
-        )
-        is None
-    )
+    assert learned_path(model="m" * MAX_CHUNK_BYTES).extract_texts(event("Hello", model="m" * MAX_CHUNK_BYTES)) is None
 
 
 def test_a_stream_whose_chunks_differ_is_learned_only_a_few_times():

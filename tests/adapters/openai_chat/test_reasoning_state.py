@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from antiphon.adapters.conversation import make_legal_id
-from antiphon.adapters.open_responses.encode import encode_items
+from antiphon.adapters.open_responses.adapter import encode_items
 from antiphon.adapters.openai import OpenAI
 from antiphon.adapters.openai_chat.decode import ChatDecoder
 from antiphon.adapters.openai_chat.encode import LEGAL_CALL_ID
@@ -68,10 +68,7 @@ def test_details_are_sealed_with_the_reasoning_before_the_text(pieces: int):
     words = [{"content": word} for word in ("Fine", ", ", "and ", "you?")]
     bits = [reasoning_with_detail(bit["text"], bit) for bit in BITS]
     response = decode_deltas(*bits, *words, pieces=pieces)
-    assert sealed_values(response) == [
-        ("reasoning", {"field": "reasoning", "details": [DETAIL]}),
-        ("message", None),
-    ]
+    assert sealed_values(response) == [("reasoning", {"field": "reasoning", "details": [DETAIL]}), ("message", None)]
     assert response.output_text == "Fine, and you?"
 
 
@@ -101,10 +98,7 @@ def test_details_inside_a_text_do_not_split_the_message(amid: list[dict], pieces
 
 def test_details_inside_a_text_are_emitted_before_a_call():
     response = decode_deltas(
-        WORDS[0],
-        {"reasoning_details": [DETAIL]},
-        WORDS[1],
-        calls(call_start(0, "a", "weather", BERLIN)),
+        WORDS[0], {"reasoning_details": [DETAIL]}, WORDS[1], calls(call_start(0, "a", "weather", BERLIN))
     )
     sealed = ("reasoning", {"field": "", "details": [DETAIL]})
     assert sealed_values(response) == [("message", None), sealed, ("function_call", None)]
@@ -112,11 +106,7 @@ def test_details_inside_a_text_are_emitted_before_a_call():
 
 def test_details_inside_a_text_are_emitted_with_the_next_reasoning():
     response = decode_deltas(
-        WORDS[0],
-        {"reasoning_details": [DETAIL]},
-        WORDS[1],
-        reasoning_with_detail("Hm.", LATER),
-        WORDS[2],
+        WORDS[0], {"reasoning_details": [DETAIL]}, WORDS[1], reasoning_with_detail("Hm.", LATER), WORDS[2]
     )
     sealed = ("reasoning", {"field": "reasoning", "details": [DETAIL, LATER]})
     assert sealed_values(response) == [("message", None), sealed, ("message", None)]
@@ -132,11 +122,7 @@ def test_details_before_the_text_are_emitted_before_it(first: dict):
 def test_no_chat_seal_is_sent_to_the_responses_api_later():
     beside = calls(call_start(0, "a", "weather", "{}") | EXTRA)
     response = decode_deltas({"reasoning": "Hm."}, {"reasoning_details": [DETAIL]}, beside)
-    assert [kind for kind, _ in sealed_values(response)] == [
-        "reasoning",
-        "reasoning",
-        "function_call",
-    ]
+    assert [kind for kind, _ in sealed_values(response)] == ["reasoning", "reasoning", "function_call"]
     told = encode_items(response.output, reasoning=True, is_openai=True)
     assert [item["type"] for item in told] == ["function_call"]
 
@@ -159,9 +145,7 @@ def test_details_that_are_whole_stay_apart(details: list[dict]):
     message = {"reasoning_details": details} | calls(call("a", "weather", BERLIN))
     for response in (
         decode_response(encode_request(CHAT), whole(message, "tool_calls"), stream=False),
-        decode_deltas(
-            *[{"reasoning_details": [one]} for one in details], calls(call_start(0, "a", "weather"))
-        ),
+        decode_deltas(*[{"reasoning_details": [one]} for one in details], calls(call_start(0, "a", "weather"))),
     ):
         assert encode_replay(response)["reasoning_details"] == details
 
@@ -194,9 +178,7 @@ def test_an_emoji_in_halves_is_whole_in_its_detail():
 
 @pytest.mark.parametrize("odd", ["details", {"type": "x"}, [], [None, "x", {}], 7])
 def test_details_of_another_shape_are_nothing(odd: object):
-    response = decode_deltas(
-        {"content": "Hi", "reasoning_details": odd}, {"reasoning_details": odd}
-    )
+    response = decode_deltas({"content": "Hi", "reasoning_details": odd}, {"reasoning_details": odd})
     assert sealed_values(response) == [("message", None)]
 
 
@@ -215,10 +197,7 @@ def test_details_of_another_shape_are_nothing(odd: object):
 def test_a_signature_in_any_fragment_of_a_call_is_sent_back_with_it(bits: list[dict], pieces: int):
     others = calls(call_start(1, "b", "weather", PARIS))
     response = decode_deltas(*map(calls, bits), others, pieces=pieces)
-    assert encode_replay(response)["tool_calls"] == [
-        call("a", "weather", BERLIN) | EXTRA,
-        call("b", "weather", PARIS),
-    ]
+    assert encode_replay(response)["tool_calls"] == [call("a", "weather", BERLIN) | EXTRA, call("b", "weather", PARIS)]
 
 
 def test_signed_calls_that_interleave_keep_their_own_signatures():
@@ -279,9 +258,7 @@ def test_a_late_signature_is_not_replaced_by_the_next_calls():
 @pytest.mark.parametrize("second", [{}, OTHER], ids=["one is signed", "both are"])
 def test_the_signature_of_a_call_that_is_gone_is_left_out(gone: int, second: dict):
     made = [call("a", "weather", BERLIN) | EXTRA, call("b", "weather", PARIS) | second]
-    response = decode_response(
-        encode_request(CHAT), whole(calls(*made), "tool_calls"), stream=False
-    )
+    response = decode_response(encode_request(CHAT), whole(calls(*made), "tool_calls"), stream=False)
     left = [item for item in response.output if getattr(item, "call_id", "") != "ab"[gone]]
     assert encode_replay(replace(response, output=left))["tool_calls"] == [made[1 - gone]]
 
@@ -290,10 +267,7 @@ def test_a_signature_and_its_call_may_stand_anywhere_in_their_turn():
     signed, other = decode_deltas(calls(call_start(0, "a", "weather", BERLIN) | EXTRA)).output
     words = {"role": "assistant", "content": "Hi."}
     output = {"type": "function_call_output", "call_id": "a", "output": "21"}
-    for said in (
-        [to_builtins(signed), words, to_builtins(other)],
-        [to_builtins(other), words, to_builtins(signed)],
-    ):
+    for said in ([to_builtins(signed), words, to_builtins(other)], [to_builtins(other), words, to_builtins(signed)]):
         sent = encode_request(CHAT, input=[HELLO, *said, output]).body["messages"][1]
         assert sent["tool_calls"] == [call("a", "weather", BERLIN) | EXTRA]
 
@@ -301,13 +275,9 @@ def test_a_signature_and_its_call_may_stand_anywhere_in_their_turn():
 @pytest.mark.parametrize("id", ["", "same", "x" * 65], ids=["none", "the same", "too long"])
 def test_calls_whose_ids_tell_nothing_keep_their_signatures_by_their_places(id: str):
     made = [call(id, "weather", BERLIN) | EXTRA, call(id, "weather", PARIS) | OTHER]
-    response = decode_response(
-        encode_request(CHAT), whole(calls(*made), "tool_calls"), stream=False
-    )
+    response = decode_response(encode_request(CHAT), whole(calls(*made), "tool_calls"), stream=False)
     sent = encode_replay(response)["tool_calls"]
-    assert [one["extra_content"] for one in sent] == [
-        one["extra_content"] for one in (EXTRA, OTHER)
-    ]
+    assert [one["extra_content"] for one in sent] == [one["extra_content"] for one in (EXTRA, OTHER)]
 
 
 def test_a_late_signature_of_a_call_without_an_id_is_no_other_calls():
@@ -321,9 +291,7 @@ def test_a_late_signature_of_a_call_without_an_id_is_no_other_calls():
 
 def test_a_signature_finds_its_call_though_the_id_is_rewritten_on_its_way_out():
     id = "x" * 50
-    response = decode_deltas(
-        calls(call_start(0, id, "weather", BERLIN)), calls({"index": 0} | EXTRA)
-    )
+    response = decode_deltas(calls(call_start(0, id, "weather", BERLIN)), calls({"index": 0} | EXTRA))
     [sent] = encode_replay(response)["tool_calls"]
     assert sent == call(make_legal_id(id, LEGAL_CALL_ID), "weather", BERLIN) | EXTRA
     assert sent["id"] != id
@@ -335,12 +303,6 @@ def test_a_signed_call_with_half_an_emoji_as_its_id_keeps_its_signature():
 
 
 def test_a_seal_of_another_dialect_is_ignored():
-    item = {
-        "type": "reasoning",
-        "summary": [],
-        "encrypted_content": '{"on":"call","signature":"S"}',
-    }
+    item = {"type": "reasoning", "summary": [], "encrypted_content": '{"on":"call","signature":"S"}'}
     said = [HELLO, item, {"role": "assistant", "content": "Hi."}]
-    assert encode_request(CHAT, input=said).body["messages"][1:] == [
-        {"role": "assistant", "content": "Hi."}
-    ]
+    assert encode_request(CHAT, input=said).body["messages"][1:] == [{"role": "assistant", "content": "Hi."}]

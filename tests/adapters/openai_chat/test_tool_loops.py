@@ -22,12 +22,7 @@ from tests.adapters.scenes import responses as open_responses
 from tests.adapters.scenes.openai import BERLIN, PARIS
 from tests.http_client import post_response, stream_events
 from tests.run_server import run_server
-from tests.scripted_upstream import (
-    ScriptedAnswer,
-    ScriptedUpstream,
-    scripted_upstream,
-    sse_answer,
-)
+from tests.scripted_upstream import ScriptedAnswer, ScriptedUpstream, scripted_upstream, sse_answer
 
 CHAT_TOOL = {"type": "function", "function": {k: v for k, v in TOOL.items() if k != "type"}}
 SUNNY = whole_answer(script.whole({"content": "Sunny."}))
@@ -53,9 +48,7 @@ def serve_chat(*answers: ScriptedAnswer, adapter: str = "openai", url: str = "")
             yield address, there
 
 
-def post_turn(
-    address: str, *, stream: bool = False, door: str = "/v1", **body: Any
-) -> dict[str, Any]:
+def post_turn(address: str, *, stream: bool = False, door: str = "/v1", **body: Any) -> dict[str, Any]:
     """Ask for a response of a model that has a tool."""
     body = {"model": "there/some-model", "tools": [TOOL]} | body
     if stream:
@@ -101,10 +94,7 @@ def test_arguments_that_are_no_object_do_not_block_a_chain(adapter: str, argumen
 def test_nor_do_they_where_responses_are_spoken(arguments: str):
     scene = open_responses.SCENES["text"]
     call = {"type": "function_call", "call_id": "call_a", "name": "weather", "arguments": arguments}
-    with serve_chat(ScriptedAnswer(scene.whole, headers={}), adapter="responses") as (
-        address,
-        there,
-    ):
+    with serve_chat(ScriptedAnswer(scene.whole, headers={}), adapter="responses") as (address, there):
         post_turn(address, input=[HELLO, call, *outputs({"output": [call]})])
     sent = there.requests[0].json["input"][1]
     assert json.loads(sent["arguments"]).keys() == {"arguments"}
@@ -137,9 +127,7 @@ def test_arguments_that_are_an_object_keep_their_spelling_everywhere():
 
 # --- thinking that a client shows ---
 
-THOUGHT = script.calls(script.call_start(0, "call_a", "weather", BERLIN)) | {
-    "reasoning_content": "I must look."
-}
+THOUGHT = script.calls(script.call_start(0, "call_a", "weather", BERLIN)) | {"reasoning_content": "I must look."}
 THINKS = sse_answer(script.stream(THOUGHT, finish="tool_calls"))
 
 
@@ -210,8 +198,7 @@ def test_a_signature_is_sent_back_with_its_call(name: str, stream: bool, way: st
 
 ENCRYPTED = {"type": "reasoning.encrypted", "id": "call_a", "format": "google-gemini-v1"}
 DETAILS = [
-    {"type": "reasoning.text", "text": "Let me look.", "format": "x", "index": 0}
-    | {"signature": "S"},
+    {"type": "reasoning.text", "text": "Let me look.", "format": "x", "index": 0} | {"signature": "S"},
     {"type": "reasoning.summary", "summary": "Looking.", "format": "x", "index": 1},
     ENCRYPTED | {"data": "ONE", "index": 0},
     ENCRYPTED | {"data": "TWO", "index": 0},
@@ -244,9 +231,7 @@ def test_reasoning_details_are_sent_back_complete(stream: bool, way: str):
     }
     bits = sse_answer(script.stream(*BITS, finish="tool_calls"))
     ends = sse_answer(script.stream({"content": "Sunny."})) if stream else SUNNY
-    with serve_chat(
-        bits if stream else whole_answer(script.whole(message, "tool_calls")), ends
-    ) as home:
+    with serve_chat(bits if stream else whole_answer(script.whole(message, "tool_calls")), ends) as home:
         sent = run_loop(home, way, stream=stream)
     assert sent == {"role": "assistant", "content": None} | message
 
@@ -266,10 +251,7 @@ def test_replayed_calls_are_those_of_openais_own_client():
 
 def test_no_other_provider_sees_a_signature():
     message = {"reasoning_details": DETAILS} | script.calls(*CALLS["one call"])
-    first, then = (
-        scripted_upstream(whole_answer(script.whole(message, "tool_calls"))),
-        scripted_upstream(SUNNY),
-    )
+    first, then = (scripted_upstream(whole_answer(script.whole(message, "tool_calls"))), scripted_upstream(SUNNY))
     with first as here, then as there:
         servers = [
             Provider(name=name, adapter="openai", base_url=f"{url}/v1")

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from antiphon.adapters.base import Adapter
 from antiphon.adapters.openai import OpenAI
 from antiphon.adapters.openai_chat.adapter import ChatCompletions
-from antiphon.adapters.openai_chat.unsupported_errors import requires_responses, unsupported_feature
+from antiphon.adapters.openai_chat.servers import requires_responses, unsupported_feature
 from tests.adapters.openai_chat.error_messages import (
     NO_CHAT,
     NO_EFFORT,
@@ -36,9 +36,7 @@ def test_a_missing_feature_is_recognised(message: str, feature: str) -> None:
     assert not requires_responses(400, message)
 
 
-@pytest.mark.parametrize(
-    "message", [TOOLS_ONLY_IN_RESPONSES, OLD_API_VERSION, ONLY_RESPONSES, NO_CHAT]
-)
+@pytest.mark.parametrize("message", [TOOLS_ONLY_IN_RESPONSES, OLD_API_VERSION, ONLY_RESPONSES, NO_CHAT])
 def test_a_model_that_needs_responses_is_recognised(message: str) -> None:
     assert requires_responses(400, message)
     assert requires_responses(404, message)
@@ -58,10 +56,7 @@ def test_other_statuses_are_not_about_features(message: str, status: int) -> Non
     assert not requires_responses(status, message)
 
 
-@given(
-    st.text(min_size=1),
-    st.sampled_from([text for text, _ in UNSUPPORTED_MESSAGES] + [ONLY_RESPONSES]),
-)
+@given(st.text(min_size=1), st.sampled_from([text for text, _ in UNSUPPORTED_MESSAGES] + [ONLY_RESPONSES]))
 def test_nothing_is_learned_from_a_quotation(before: str, message: str) -> None:
     quoted = f"{before} {message}"
     assert unsupported_feature(400, quoted) is None
@@ -69,13 +64,9 @@ def test_nothing_is_learned_from_a_quotation(before: str, message: str) -> None:
 
 
 @pytest.mark.parametrize(("message", "feature"), UNSUPPORTED_MESSAGES)
-def test_only_a_missing_effort_is_learned_at_openais_own_address(
-    message: str, feature: str
-) -> None:
+def test_only_a_missing_effort_is_learned_at_openais_own_address(message: str, feature: str) -> None:
     own = make_adapter(OpenAI)
-    assert (own.fallback_adapter(decode_error(own, message)) is not None) == (
-        feature == "reasoning"
-    )
+    assert (own.fallback_adapter(decode_error(own, message)) is not None) == (feature == "reasoning")
 
 
 @pytest.mark.parametrize(("message", "feature"), UNSUPPORTED_MESSAGES)

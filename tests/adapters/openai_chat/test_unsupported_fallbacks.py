@@ -31,29 +31,13 @@ from tests.adapters.openai_chat.error_messages import (
     decode_error,
     error_answer,
 )
-from tests.adapters.provider_servers import (
-    SCENE_MODULES,
-    ProviderServers,
-    serve_providers,
-    stream_answer,
-    whole_answer,
-)
+from tests.adapters.provider_servers import SCENE_MODULES, ProviderServers, serve_providers, stream_answer, whole_answer
 from tests.adapters.run_adapter import encode_request, make_adapter
 from tests.adapters.scenes import FORMAT, TIME, TOOL
 from tests.adapters.scenes import openai as chat
-from tests.http_client import (
-    DOORS,
-    http_client,
-    parse_stream,
-    post_response,
-)
+from tests.http_client import DOORS, http_client, parse_stream, post_response
 from tests.run_server import run_server
-from tests.scripted_upstream import (
-    ScriptedAnswer,
-    ScriptedUpstream,
-    json_answer,
-    sse_answer,
-)
+from tests.scripted_upstream import ScriptedAnswer, ScriptedUpstream, json_answer, sse_answer
 
 TEXT = SCENE_MODULES["openai"].SCENES["text"]
 CALL = SCENE_MODULES["openai"].SCENES["call"]
@@ -78,9 +62,7 @@ def model() -> str:
     return f"openai/{next(NUMBERS)}"
 
 
-def final_response(
-    served: ProviderServers, *, stream: bool, door: str = "/v1", **body: Any
-) -> dict[str, Any]:
+def final_response(served: ProviderServers, *, stream: bool, door: str = "/v1", **body: Any) -> dict[str, Any]:
     """Ask, and return the response."""
     answer = post_response(served.address, door, stream=stream, **body)
     assert answer.status_code == 200, answer.text
@@ -97,12 +79,7 @@ def play_answers(served: ProviderServers, name: str, *answers: ScriptedAnswer) -
 
 def output_text(response: dict[str, Any]) -> str:
     """Return the text of a response."""
-    return "".join(
-        part["text"]
-        for item in response["output"]
-        if item["type"] == "message"
-        for part in item["content"]
-    )
+    return "".join(part["text"] for item in response["output"] if item["type"] == "message" for part in item["content"])
 
 
 def warning_messages(response: dict[str, Any]) -> list[str]:
@@ -116,27 +93,21 @@ def schema_answer(stream: bool, arguments: str = chat.REPORT) -> ScriptedAnswer:
         bits = chat.calls(chat.call_start(0, "a", "final_answer", arguments))
         return sse_answer(chat.stream(bits, finish="tool_calls"))
     message = chat.calls(chat.call("a", "final_answer", arguments))
-    return ScriptedAnswer(
-        chat.whole(message, "tool_calls"), headers={"content-type": "application/json"}
-    )
+    return ScriptedAnswer(chat.whole(message, "tool_calls"), headers={"content-type": "application/json"})
 
 
 def text_answer(stream: bool, words: str = chat.REPORT) -> ScriptedAnswer:
     """Play some words."""
     if stream:
         return sse_answer(chat.stream({"content": words}))
-    return ScriptedAnswer(
-        chat.whole({"content": words}), headers={"content-type": "application/json"}
-    )
+    return ScriptedAnswer(chat.whole({"content": words}), headers={"content-type": "application/json"})
 
 
 # --- Responses ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("stream", [False, True])
-@pytest.mark.parametrize(
-    ("status", "words"), [(400, TOOLS_ONLY_IN_RESPONSES), (404, ONLY_RESPONSES)]
-)
+@pytest.mark.parametrize(("status", "words"), [(400, TOOLS_ONLY_IN_RESPONSES), (404, ONLY_RESPONSES)])
 def test_a_model_that_needs_responses_is_called_there_and_later_too(
     served: ProviderServers, model: str, status: int, words: str, stream: bool
 ) -> None:
@@ -156,12 +127,8 @@ def test_a_model_that_needs_responses_is_called_there_and_later_too(
 
 
 @pytest.mark.parametrize("door", DOORS)
-def test_its_conversation_goes_on_there_for_the_state_is_ours(
-    served: ProviderServers, model: str, door: str
-) -> None:
-    there = play_answers(
-        served, "openai", error_answer(TOOLS_ONLY_IN_RESPONSES), whole_answer(CALLED)
-    )
+def test_its_conversation_goes_on_there_for_the_state_is_ours(served: ProviderServers, model: str, door: str) -> None:
+    there = play_answers(served, "openai", error_answer(TOOLS_ONLY_IN_RESPONSES), whole_answer(CALLED))
     first = final_response(served, door=door, stream=False, model=model, tools=[TOOL])
     call_id = first["output"][0]["call_id"]
     output = {"type": "function_call_output", "call_id": call_id, "output": "sunny"}
@@ -179,10 +146,7 @@ def test_what_it_thought_in_chat_stays_behind(served: ProviderServers, model: st
     first = final_response(served, stream=False, model=model, tools=[TOOL])
     calls = [item for item in first["output"] if item["type"] == "function_call"]
     there.play(error_answer(TOOLS_ONLY_IN_RESPONSES), whole_answer(CALLED))
-    outputs = [
-        {"type": "function_call_output", "call_id": call["call_id"], "output": "sunny"}
-        for call in calls
-    ]
+    outputs = [{"type": "function_call_output", "call_id": call["call_id"], "output": "sunny"} for call in calls]
     goes_on = {"previous_response_id": first["id"], "input": outputs, "tools": [TOOL]}
     final_response(served, stream=False, model=model, **goes_on)
     types = {item["type"] for item in there.requests[-1].json["input"]}
@@ -190,9 +154,7 @@ def test_what_it_thought_in_chat_stays_behind(served: ProviderServers, model: st
 
 
 def test_a_client_of_our_chat_is_answered_too(served: ProviderServers, model: str) -> None:
-    there = play_answers(
-        served, "openai", error_answer(TOOLS_ONLY_IN_RESPONSES), whole_answer(CALLED)
-    )
+    there = play_answers(served, "openai", error_answer(TOOLS_ONLY_IN_RESPONSES), whole_answer(CALLED))
     function = {key: TOOL[key] for key in ("name", "description", "parameters")}
     wish = {
         "model": model,
@@ -215,16 +177,11 @@ def test_azure_has_responses_at_its_newer_address(options: dict[str, str]) -> No
     assert [warning.param for warning in asking.warnings] == ["seed"]
 
 
-def test_a_deployment_that_needs_responses_is_called_there_with_the_same_key(
-    served: ProviderServers,
-) -> None:
+def test_a_deployment_that_needs_responses_is_called_there_with_the_same_key(served: ProviderServers) -> None:
     there = play_answers(served, "azure", error_answer(NO_CHAT), whole_answer(CALLED))
     final_response(served, stream=False, model="azure/codex", tools=[TOOL])
     sent = [(request.path, request.headers["api-key"]) for request in there.requests]
-    assert sent == [
-        ("/openai/v1/chat/completions", "secret-azure"),
-        ("/openai/v1/responses", "secret-azure"),
-    ]
+    assert sent == [("/openai/v1/chat/completions", "secret-azure"), ("/openai/v1/responses", "secret-azure")]
 
 
 def test_writer_has_no_responses() -> None:
@@ -232,12 +189,8 @@ def test_writer_has_no_responses() -> None:
     assert writer.fallback_adapter(decode_error(writer, ONLY_RESPONSES)) is None
 
 
-def test_a_server_with_neither_api_is_not_called_in_a_loop(
-    served: ProviderServers, model: str
-) -> None:
-    there = play_answers(
-        served, "openai", error_answer(ONLY_RESPONSES), json_answer(NOT_FOUND, 404)
-    )
+def test_a_server_with_neither_api_is_not_called_in_a_loop(served: ProviderServers, model: str) -> None:
+    there = play_answers(served, "openai", error_answer(ONLY_RESPONSES), json_answer(NOT_FOUND, 404))
     for _ in range(2):
         assert post_response(served.address, model=model).status_code == 404
         there.play(error_answer(ONLY_RESPONSES), json_answer(NOT_FOUND, 404))
@@ -245,9 +198,7 @@ def test_a_server_with_neither_api_is_not_called_in_a_loop(
     assert paths == ["/v1/chat/completions", "/v1/responses"] * 2  # nothing has worked yet
 
 
-def test_a_server_called_through_responses_first_is_not_called_in_a_loop(
-    served: ProviderServers,
-) -> None:
+def test_a_server_called_through_responses_first_is_not_called_in_a_loop(served: ProviderServers) -> None:
     absent = json_answer(NOT_FOUND, 404)
     there = play_answers(served, "responses", absent, error_answer(ONLY_RESPONSES), absent)
     assert post_response(served.address, model="responses/neither").status_code == 404
@@ -259,9 +210,7 @@ def test_a_model_without_reasoning_gets_a_smaller_responses_request() -> None:
     there = make_adapter(OpenAI)
     eager = there.fallback_adapter(decode_error(there, ONLY_RESPONSES))
     assert eager
-    modest = eager.fallback_adapter(
-        decode_error(eager, "Encrypted content is not supported with this model.")
-    )
+    modest = eager.fallback_adapter(decode_error(eager, "Encrypted content is not supported with this model."))
     assert isinstance(modest, OpenResponses)
     assert "include" not in encode_request(modest).body
     assert modest.fallback_adapter(decode_error(modest, "Not found", 404)) is None
@@ -287,20 +236,14 @@ def test_a_schema_that_a_server_lacks_is_had_by_a_tool_and_from_then_on(
     assert len(others) == 2
 
 
-def test_what_does_not_satisfy_the_schema_has_failed_there_too(
-    served: ProviderServers, model: str
-) -> None:
-    play_answers(
-        served, "openai", error_answer(NO_SCHEMA), schema_answer(False, '{"city":"Berlin"}')
-    )
+def test_what_does_not_satisfy_the_schema_has_failed_there_too(served: ProviderServers, model: str) -> None:
+    play_answers(served, "openai", error_answer(NO_SCHEMA), schema_answer(False, '{"city":"Berlin"}'))
     failed = post_response(served.address, model=model, **REPORT).json()
     assert failed["error"]["code"] == "invalid_structured_output"
 
 
 def test_its_json_of_any_shape_is_still_its_own(served: ProviderServers, model: str) -> None:
-    there = play_answers(
-        served, "openai", error_answer(NO_SCHEMA), schema_answer(False), text_answer(False, "{}")
-    )
+    there = play_answers(served, "openai", error_answer(NO_SCHEMA), schema_answer(False), text_answer(False, "{}"))
     final_response(served, stream=False, model=model, **REPORT)
     final_response(served, stream=False, model=model, **ANY_JSON)
     assert there.requests[-1].json["response_format"] == {"type": "json_object"}
@@ -310,13 +253,7 @@ def test_its_json_of_any_shape_is_still_its_own(served: ProviderServers, model: 
 def test_a_schema_with_tools_uses_the_answer_tool_and_without_tools_the_format(
     served: ProviderServers, model: str, stream: bool
 ) -> None:
-    there = play_answers(
-        served,
-        "openai",
-        error_answer(NO_JSON_WITH_TOOLS),
-        schema_answer(stream),
-        text_answer(stream),
-    )
+    there = play_answers(served, "openai", error_answer(NO_JSON_WITH_TOOLS), schema_answer(stream), text_answer(stream))
     wish = {"model": model, **REPORT, "stream": stream}
     assert output_text(final_response(served, **wish, tools=[TOOL])) == chat.REPORT
     assert output_text(final_response(served, **wish)) == chat.REPORT
@@ -378,14 +315,10 @@ BODIES = {
 
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("server", BODIES)
-def test_a_rejected_effort_is_not_sent_again(
-    served: ProviderServers, model: str, server: str, stream: bool
-) -> None:
+def test_a_rejected_effort_is_not_sent_again(served: ProviderServers, model: str, server: str, stream: bool) -> None:
     name = "azure" if server == "azure" else "openai"
     status = 422 if server == "mistral" else 400
-    there = play_answers(
-        served, name, json_answer(BODIES[server], status), text_answer(stream, "Hi")
-    )
+    there = play_answers(served, name, json_answer(BODIES[server], status), text_answer(stream, "Hi"))
     wish = {"model": model.replace("openai", name), **EFFORT, "stream": stream}
     responses = [final_response(served, **wish) for _ in range(2)]
     efforts = [sent.json.get("reasoning_effort") for sent in there.requests]
@@ -397,9 +330,7 @@ def test_a_rejected_effort_is_not_sent_again(
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_not_to_think_is_no_less_an_effort_that_it_refuses(
-    served: ProviderServers, model: str, stream: bool
-) -> None:
+def test_not_to_think_is_no_less_an_effort_that_it_refuses(served: ProviderServers, model: str, stream: bool) -> None:
     there = play_answers(served, "openai", error_answer(NO_EFFORT), text_answer(stream, "Hi"))
     wish = {"model": model, "reasoning": {"effort": "none"}, "stream": stream}
     responses = [final_response(served, **wish) for _ in range(2)]
@@ -411,9 +342,7 @@ def test_not_to_think_is_no_less_an_effort_that_it_refuses(
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_model_may_lack_both(served: ProviderServers, model: str, stream: bool) -> None:
-    there = play_answers(
-        served, "openai", error_answer(NO_EFFORT), error_answer(NO_SCHEMA), schema_answer(stream)
-    )
+    there = play_answers(served, "openai", error_answer(NO_EFFORT), error_answer(NO_SCHEMA), schema_answer(stream))
     wish = {"model": model, **REPORT, **EFFORT, "stream": stream}
     for _ in range(2):
         response = final_response(served, **wish)
@@ -442,9 +371,7 @@ def test_a_required_call_is_sent_even_if_the_server_rejected_one_before(
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_what_responses_does_not_support_is_sent_to_chat(
-    served: ProviderServers, model: str, stream: bool
-) -> None:
+def test_what_responses_does_not_support_is_sent_to_chat(served: ProviderServers, model: str, stream: bool) -> None:
     there = play_answers(served, "openai", error_answer(OLD_API_VERSION), whole_answer(CALLED))
     final_response(served, stream=False, model=model, tools=[TOOL], **EFFORT)
     there.play(text_answer(stream, "Hi"))
@@ -456,9 +383,7 @@ def test_what_responses_does_not_support_is_sent_to_chat(
     assert paths == ["chat/completions", "responses", "chat/completions", "responses"]
 
 
-def test_but_what_chat_refuses_then_is_refused_with_the_param(
-    served: ProviderServers, model: str
-) -> None:
+def test_but_what_chat_refuses_then_is_refused_with_the_param(served: ProviderServers, model: str) -> None:
     there = play_answers(served, "openai", error_answer(ONLY_RESPONSES), whole_answer(CALLED))
     final_response(served, stream=False, model=model)
     there.play(error_answer(ONLY_RESPONSES))
@@ -468,13 +393,7 @@ def test_but_what_chat_refuses_then_is_refused_with_the_param(
 
 def test_what_two_requests_find_out_at_once_adds_up(served: ProviderServers, model: str) -> None:
     slow = replace(error_answer(NO_EFFORT), delay=0.5)
-    played = [
-        slow,
-        error_answer(NO_SCHEMA),
-        schema_answer(False),
-        text_answer(False, "Hi"),
-        schema_answer(False),
-    ]
+    played = [slow, error_answer(NO_SCHEMA), schema_answer(False), text_answer(False, "Hi"), schema_answer(False)]
     there = play_answers(served, "openai", *played)
     with ThreadPoolExecutor() as pool:
         first = pool.submit(final_response, served, stream=False, model=model, **EFFORT)
@@ -487,9 +406,7 @@ def test_what_two_requests_find_out_at_once_adds_up(served: ProviderServers, mod
     assert not {"reasoning_effort", "response_format"} & there.requests[-1].json.keys()
 
 
-def test_another_model_of_the_same_server_is_not_affected(
-    served: ProviderServers, model: str
-) -> None:
+def test_another_model_of_the_same_server_is_not_affected(served: ProviderServers, model: str) -> None:
     there = play_answers(served, "openai", error_answer(NO_EFFORT), text_answer(False, "Hi"))
     for name in (model, f"{model}-other"):
         final_response(served, stream=False, model=name, **EFFORT)
@@ -499,9 +416,7 @@ def test_another_model_of_the_same_server_is_not_affected(
 
 def test_what_has_not_worked_is_not_remembered(served: ProviderServers, model: str) -> None:
     other = error_answer("No.")
-    there = play_answers(
-        served, "openai", error_answer(NO_EFFORT), other, error_answer(NO_EFFORT), other
-    )
+    there = play_answers(served, "openai", error_answer(NO_EFFORT), other, error_answer(NO_EFFORT), other)
     for _ in range(2):
         assert post_response(served.address, model=model, **EFFORT).status_code == 400
     efforts = [sent.json.get("reasoning_effort") for sent in there.requests]

@@ -7,18 +7,8 @@ import pytest
 from antiphon.adapters.openai import OpenAI
 from antiphon.protocol import parts
 from antiphon.protocol.response import Response, ResponseUsage
-from tests.adapters.run_adapter import (
-    decode_parts,
-    decode_response,
-    encode_request,
-    make_adapter,
-)
-from tests.adapters.scenes.openai import (
-    chunk,
-    frame,
-    stream,
-    whole,
-)
+from tests.adapters.run_adapter import decode_parts, decode_response, encode_request, make_adapter
+from tests.adapters.scenes.openai import chunk, frame, stream, whole
 
 CHAT = make_adapter(OpenAI, base_url="http://localhost:8000/v1", name="local")
 DONE = b"data: [DONE]\n\n"
@@ -88,9 +78,7 @@ XAI = {
 )
 def test_what_only_the_total_counts_was_written_too(counts: dict, usage: ResponseUsage):
     assert decode_stream(stream({"content": "Hi"}, usage=counts)).usage == usage
-    once = decode_response(
-        encode_request(CHAT), whole({"content": "Hi"}, usage=counts), stream=False
-    )
+    once = decode_response(encode_request(CHAT), whole({"content": "Hi"}, usage=counts), stream=False)
     assert once.usage == usage
 
 
@@ -119,9 +107,7 @@ def test_a_whole_answer_that_failed_has_nothing_after_it(finish: str | None):
     choice = {"index": 0, "message": message, "finish_reason": finish, "error": None}
     choice |= {} if finish else {"error": {"message": "Bad.", "code": 502}}
     parts_heard = decode_parts(
-        encode_request(CHAT),
-        json.dumps({"choices": [choice], "usage": COUNTED}).encode(),
-        stream=False,
+        encode_request(CHAT), json.dumps({"choices": [choice], "usage": COUNTED}).encode(), stream=False
     )
     assert isinstance(parts_heard[-1], parts.Failure)
     assert sum(isinstance(part, parts.Usage) for part in parts_heard) == 1

@@ -3,13 +3,7 @@
 import json
 
 from antiphon.adapters.anthropic.adapter import Anthropic
-from tests.adapters.scenes import (
-    FORMAT,
-    TIME,
-    TOOL,
-    Scene,
-    Summary,
-)
+from tests.adapters.scenes import FORMAT, TIME, TOOL, Scene, Summary
 
 ADAPTER = Anthropic
 MODEL = "claude-sonnet-4-6"
@@ -92,9 +86,7 @@ def message(content: list[Block], stop: str | None, counts: dict, **more: object
 
 def stream(blocks: bytes, stop: str, counts: dict, **more: object) -> bytes:
     """Return a complete stream around its blocks."""
-    first = event(
-        {"type": "message_start", "message": message([], None, counts | {"output_tokens": 1})}
-    )
+    first = event({"type": "message_start", "message": message([], None, counts | {"output_tokens": 1})})
     delta = {"stop_reason": stop, "stop_sequence": None, **more}
     last = event({"type": "message_delta", "delta": delta, "usage": counts})
     return first + event({"type": "ping"}) + blocks + last + event({"type": "message_stop"})
@@ -248,14 +240,7 @@ SCENES = {
     "cached": scene(
         thinking_deltas(0, SIGNATURE) + text_deltas(1, "Yes."),
         [{"type": "thinking", "thinking": "", "signature": SIGNATURE}, text_block("Yes.")],
-        Summary(
-            "Yes.",
-            input_tokens=1234,
-            output_tokens=50,
-            cached_tokens=1000,
-            reasoning_tokens=45,
-            stop="end_turn",
-        ),
+        Summary("Yes.", input_tokens=1234, output_tokens=50, cached_tokens=1000, reasoning_tokens=45, stop="end_turn"),
         counts=usage(
             34,
             50,

@@ -43,13 +43,7 @@ FILTERED = {
     "filtered": Scene(
         stream({"content": "To build"}, finish="content_filter"),
         whole({"content": "To build"}, "content_filter"),
-        Summary(
-            text="To build",
-            status="incomplete",
-            reason="content_filter",
-            stop="content_filter",
-            **plain.COUNTED,
-        ),
+        Summary(text="To build", status="incomplete", reason="content_filter", stop="content_filter", **plain.COUNTED),
     )
 }
 

@@ -4,13 +4,7 @@ import base64
 import json
 
 from antiphon.adapters.bedrock.adapter import Bedrock
-from tests.adapters.scenes import (
-    FORMAT,
-    TIME,
-    TOOL,
-    Scene,
-    Summary,
-)
+from tests.adapters.scenes import FORMAT, TIME, TOOL, Scene, Summary
 from tests.wire.eventstream_encoder import encode
 
 ADAPTER = Bedrock
@@ -26,11 +20,7 @@ def event(kind: str, **fields: object) -> bytes:
 
 def exception(kind: str, **fields: object) -> bytes:
     """Return an exception."""
-    headers = {
-        ":exception-type": kind,
-        ":content-type": "application/json",
-        ":message-type": "exception",
-    }
+    headers = {":exception-type": kind, ":content-type": "application/json", ":message-type": "exception"}
     return encode(headers, json.dumps(fields).encode())
 
 
@@ -76,12 +66,7 @@ def block_stop(index: int) -> bytes:
 
 def usage(read: int = 26, made: int = 5, **cache: int) -> dict:
     """Return token counts."""
-    return {
-        "inputTokens": read,
-        "outputTokens": made,
-        "totalTokens": read + made + sum(cache.values()),
-        **cache,
-    }
+    return {"inputTokens": read, "outputTokens": made, "totalTokens": read + made + sum(cache.values()), **cache}
 
 
 def stream_end(reason: str = "end_turn", **counts: int) -> bytes:
@@ -119,9 +104,7 @@ TWO_CALLS = [("tooluse_1", "weather", PARIS), ("tooluse_2", "weather", OSLO)]
 SIGNATURE = "ErUBCkYIBRgCIkDsigned=="
 
 
-def expect(
-    text: str = "", calls: list | None = None, stop: str = "end_turn", **more: object
-) -> Summary:
+def expect(text: str = "", calls: list | None = None, stop: str = "end_turn", **more: object) -> Summary:
     """Return the expected summary, with default token counts."""
     counts = {"input_tokens": 26, "output_tokens": 5}
     return Summary(text, calls or [], stop=stop, **(counts | more))  # type: ignore[arg-type]
@@ -177,11 +160,7 @@ SCENES = {
         EVENTS,
     ),
     "text_and_call": Scene(
-        stream(
-            text(0, "Let me ", "see."),
-            call(1, "tooluse_1", "weather", '{"city": "Paris"}'),
-            reason="tool_use",
-        ),
+        stream(text(0, "Let me ", "see."), call(1, "tooluse_1", "weather", '{"city": "Paris"}'), reason="tool_use"),
         whole({"text": "Let me see."}, tool_use("tooluse_1", "weather", PARIS), reason="tool_use"),
         expect("Let me see.", TWO_CALLS[:1], "tool_use"),
         {"tools": [TOOL]},
@@ -195,11 +174,7 @@ SCENES = {
             reason="tool_use",
         ),
         whole(
-            {
-                "reasoningContent": {
-                    "reasoningText": {"text": "Paris is a city.", "signature": SIGNATURE}
-                }
-            },
+            {"reasoningContent": {"reasoningText": {"text": "Paris is a city.", "signature": SIGNATURE}}},
             {"reasoningContent": {"redactedContent": REDACTED}},
             tool_use("tooluse_1", "weather", PARIS),
             reason="tool_use",
@@ -209,11 +184,7 @@ SCENES = {
         EVENTS,
     ),
     "structured": Scene(
-        stream(text(0, REPORT[:10], REPORT[10:])),
-        whole({"text": REPORT}),
-        expect(REPORT),
-        {"text": FORMAT},
-        EVENTS,
+        stream(text(0, REPORT[:10], REPORT[10:])), whole({"text": REPORT}), expect(REPORT), {"text": FORMAT}, EVENTS
     ),
     "tools_and_structured": Scene(
         stream(text(0, REPORT[:20], REPORT[20:])),
@@ -231,13 +202,7 @@ SCENES = {
     "length": Scene(
         stream(text(0, "Once upon", " a"), reason="max_tokens", made=16),
         whole({"text": "Once upon a"}, reason="max_tokens", made=16),
-        expect(
-            "Once upon a",
-            stop="max_tokens",
-            output_tokens=16,
-            status="incomplete",
-            reason="max_output_tokens",
-        ),
+        expect("Once upon a", stop="max_tokens", output_tokens=16, status="incomplete", reason="max_output_tokens"),
         {"max_output_tokens": 16},
         EVENTS,
     ),

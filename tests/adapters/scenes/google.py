@@ -3,20 +3,12 @@
 import json
 
 from antiphon.adapters.google.adapter import Google
-from tests.adapters.scenes import (
-    FORMAT,
-    TIME,
-    TOOL,
-    Scene,
-    Summary,
-)
+from tests.adapters.scenes import FORMAT, TIME, TOOL, Scene, Summary
 
 ADAPTER = Google
 
 
-def answer(
-    *parts: dict, finish: str | None = None, usage: dict | None = None, **more: object
-) -> dict:
+def answer(*parts: dict, finish: str | None = None, usage: dict | None = None, **more: object) -> dict:
     """Return a chunk, or a complete response."""
     candidate: dict = {"content": {"parts": list(parts), "role": "model"}, "index": 0} | more
     if finish:
@@ -52,9 +44,7 @@ def usage(prompt: int, candidates: int, thoughts: int = 0, cached: int = 0) -> d
     return counts
 
 
-def call(
-    name: str, args: dict | None = None, id: str | None = None, signature: str | None = None
-) -> dict:
+def call(name: str, args: dict | None = None, id: str | None = None, signature: str | None = None) -> dict:
     """Return a part with a call."""
     value: dict = {"name": name}
     if args is not None:
@@ -92,8 +82,7 @@ SCENES: dict[str, Scene] = {
     ),
     "call": Scene(
         sse_stream(
-            answer(call("weather", PARIS, "fc-1"), usage=USAGE),
-            answer({"text": ""}, finish="STOP", usage=USAGE),
+            answer(call("weather", PARIS, "fc-1"), usage=USAGE), answer({"text": ""}, finish="STOP", usage=USAGE)
         ),
         whole(answer(call("weather", PARIS, "fc-1"), finish="STOP", usage=USAGE)),
         Summary(calls=[("fc-1", "weather", PARIS)], **EXPECTED_USAGE),
@@ -117,22 +106,8 @@ SCENES: dict[str, Scene] = {
     ),
     # Google never splits arguments, so this scene has two calls in one chunk.
     "interleaved_calls": Scene(
-        sse_stream(
-            answer(
-                call("weather", PARIS, "fc-1"),
-                call("weather", ROME, "fc-2"),
-                finish="STOP",
-                usage=USAGE,
-            )
-        ),
-        whole(
-            answer(
-                call("weather", PARIS, "fc-1"),
-                call("weather", ROME, "fc-2"),
-                finish="STOP",
-                usage=USAGE,
-            )
-        ),
+        sse_stream(answer(call("weather", PARIS, "fc-1"), call("weather", ROME, "fc-2"), finish="STOP", usage=USAGE)),
+        whole(answer(call("weather", PARIS, "fc-1"), call("weather", ROME, "fc-2"), finish="STOP", usage=USAGE)),
         Summary(calls=[("fc-1", "weather", PARIS), ("fc-2", "weather", ROME)], **EXPECTED_USAGE),
         {"tools": [TOOL]},
     ),
@@ -142,14 +117,7 @@ SCENES: dict[str, Scene] = {
             answer({"text": "look."}, usage=USAGE),
             answer(call("weather", PARIS, "fc-1"), finish="STOP", usage=USAGE),
         ),
-        whole(
-            answer(
-                {"text": "Let me look."},
-                call("weather", PARIS, "fc-1"),
-                finish="STOP",
-                usage=USAGE,
-            )
-        ),
+        whole(answer({"text": "Let me look."}, call("weather", PARIS, "fc-1"), finish="STOP", usage=USAGE)),
         Summary("Let me look.", [("fc-1", "weather", PARIS)], **EXPECTED_USAGE),
         {"tools": [TOOL]},
     ),
@@ -203,18 +171,12 @@ SCENES: dict[str, Scene] = {
         ),
         whole(answer({"text": "Well, "}, finish="SAFETY", usage=USAGE)),
         Summary(
-            "Well, ",
-            input_tokens=12,
-            output_tokens=8,
-            status="incomplete",
-            reason="content_filter",
-            stop="SAFETY",
+            "Well, ", input_tokens=12, output_tokens=8, status="incomplete", reason="content_filter", stop="SAFETY"
         ),
     ),
     "length": Scene(
         sse_stream(
-            answer({"text": "Once upon "}, usage=USAGE),
-            answer({"text": "a"}, finish="MAX_TOKENS", usage=USAGE),
+            answer({"text": "Once upon "}, usage=USAGE), answer({"text": "a"}, finish="MAX_TOKENS", usage=USAGE)
         ),
         whole(answer({"text": "Once upon a"}, finish="MAX_TOKENS", usage=USAGE)),
         Summary(
@@ -233,13 +195,6 @@ SCENES: dict[str, Scene] = {
             answer({"text": ""}, finish="STOP", usage=usage(900, 2, 7, 800)),
         ),
         whole(answer({"text": "Yes."}, finish="STOP", usage=usage(900, 2, 7, 800))),
-        Summary(
-            "Yes.",
-            input_tokens=900,
-            output_tokens=9,
-            cached_tokens=800,
-            reasoning_tokens=7,
-            stop="STOP",
-        ),
+        Summary("Yes.", input_tokens=900, output_tokens=9, cached_tokens=800, reasoning_tokens=7, stop="STOP"),
     ),
 }

@@ -8,13 +8,7 @@ so that its count is left out.
 import json
 
 from antiphon.adapters.ollama.adapter import Ollama
-from tests.adapters.scenes import (
-    FORMAT,
-    TIME,
-    TOOL,
-    Scene,
-    Summary,
-)
+from tests.adapters.scenes import FORMAT, TIME, TOOL, Scene, Summary
 
 ADAPTER = Ollama
 LINES = "application/x-ndjson"
@@ -32,9 +26,7 @@ def message_line(content: str = "", **fields: object) -> bytes:
     return line(message={"role": "assistant", "content": content, **fields}, done=False)
 
 
-def last_line(
-    message: dict | None = None, reason: str = "stop", read: int = 26, made: int = 5
-) -> bytes:
+def last_line(message: dict | None = None, reason: str = "stop", read: int = 26, made: int = 5) -> bytes:
     """Write the last line; Go leaves out counts that are zero."""
     counts = {"prompt_eval_count": read, "eval_count": made}
     return line(
@@ -62,11 +54,7 @@ REPORT = '{"city":"Paris","degrees":21}'
 
 SCENES = {
     "text": Scene(
-        message_line("Hello")
-        + message_line(", ")
-        + message_line("🎵")
-        + message_line("!")
-        + last_line(),
+        message_line("Hello") + message_line(", ") + message_line("🎵") + message_line("!") + last_line(),
         last_line({"content": "Hello, 🎵!"}),
         Summary("Hello, 🎵!", input_tokens=26, output_tokens=5, stop="stop"),
         content_type=LINES,
@@ -74,9 +62,7 @@ SCENES = {
     "call": Scene(
         message_line(tool_calls=[call("weather", PARIS, "call_1")]) + last_line(),
         last_line({"tool_calls": [call("weather", PARIS, "call_1")]}),
-        Summary(
-            calls=[("call_1", "weather", PARIS)], input_tokens=26, output_tokens=5, stop="stop"
-        ),
+        Summary(calls=[("call_1", "weather", PARIS)], input_tokens=26, output_tokens=5, stop="stop"),
         {"tools": [TOOL]},
         LINES,
     ),
@@ -92,25 +78,14 @@ SCENES = {
         + message_line(tool_calls=[call("weather", OSLO)])
         + last_line(),
         last_line({"tool_calls": [call("weather", PARIS), call("weather", OSLO)]}),
-        Summary(
-            calls=[("", "weather", PARIS), ("", "weather", OSLO)],
-            input_tokens=26,
-            output_tokens=5,
-            stop="stop",
-        ),
+        Summary(calls=[("", "weather", PARIS), ("", "weather", OSLO)], input_tokens=26, output_tokens=5, stop="stop"),
         {"tools": [TOOL]},
         LINES,
     ),
     "interleaved_calls": Scene(
-        message_line(tool_calls=[call("weather", PARIS, index=None), call("time", {}, index=None)])
-        + last_line(),
+        message_line(tool_calls=[call("weather", PARIS, index=None), call("time", {}, index=None)]) + last_line(),
         last_line({"tool_calls": [call("weather", PARIS), call("time", {}, index=1)]}),
-        Summary(
-            calls=[("", "weather", PARIS), ("", "time", {})],
-            input_tokens=26,
-            output_tokens=5,
-            stop="stop",
-        ),
+        Summary(calls=[("", "weather", PARIS), ("", "time", {})], input_tokens=26, output_tokens=5, stop="stop"),
         {"tools": [TOOL, TIME]},
         LINES,
     ),
@@ -120,13 +95,7 @@ SCENES = {
         + message_line(tool_calls=[call("weather", PARIS, "call_1")])
         + last_line(),
         last_line({"content": "Let me see.", "tool_calls": [call("weather", PARIS, "call_1")]}),
-        Summary(
-            "Let me see.",
-            [("call_1", "weather", PARIS)],
-            input_tokens=26,
-            output_tokens=5,
-            stop="stop",
-        ),
+        Summary("Let me see.", [("call_1", "weather", PARIS)], input_tokens=26, output_tokens=5, stop="stop"),
         {"tools": [TOOL]},
         LINES,
     ),
@@ -135,9 +104,7 @@ SCENES = {
         + message_line(thinking="a city.")
         + message_line(tool_calls=[call("weather", PARIS, "call_1")])
         + last_line(),
-        last_line(
-            {"thinking": "Paris is a city.", "tool_calls": [call("weather", PARIS, "call_1")]}
-        ),
+        last_line({"thinking": "Paris is a city.", "tool_calls": [call("weather", PARIS, "call_1")]}),
         Summary(
             calls=[("call_1", "weather", PARIS)],
             reasoning="Paris is a city.",

@@ -5,13 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from antiphon.adapters.openai import OpenAI
-from tests.adapters.scenes import (
-    FORMAT,
-    TIME,
-    TOOL,
-    Scene,
-    Summary,
-)
+from tests.adapters.scenes import FORMAT, TIME, TOOL, Scene, Summary
 
 ADAPTER = OpenAI
 
@@ -111,16 +105,9 @@ def scenes(stream: Callable[..., bytes], whole: Callable[..., bytes]) -> dict[st
                 calls(call_arguments(1, PARIS)),
                 **called,
             ),
-            whole(
-                calls(call("call_a", "weather", BERLIN), call("call_b", "weather", PARIS)),
-                **called,
-            ),
+            whole(calls(call("call_a", "weather", BERLIN), call("call_b", "weather", PARIS)), **called),
             Summary(
-                calls=[
-                    ("call_a", "weather", {"city": "Berlin"}),
-                    ("call_b", "weather", {"city": "Paris"}),
-                ],
-                **made,
+                calls=[("call_a", "weather", {"city": "Berlin"}), ("call_b", "weather", {"city": "Paris"})], **made
             ),
             ASKED,
         ),
@@ -132,25 +119,15 @@ def scenes(stream: Callable[..., bytes], whole: Callable[..., bytes]) -> dict[st
                 calls(call_arguments(1, '"Paris"}'), call_arguments(0, '"Berlin"}')),
                 **called,
             ),
-            whole(
-                calls(call("call_a", "weather", BERLIN), call("call_b", "weather", PARIS)),
-                **called,
-            ),
+            whole(calls(call("call_a", "weather", BERLIN), call("call_b", "weather", PARIS)), **called),
             Summary(
-                calls=[
-                    ("call_a", "weather", {"city": "Berlin"}),
-                    ("call_b", "weather", {"city": "Paris"}),
-                ],
-                **made,
+                calls=[("call_a", "weather", {"city": "Berlin"}), ("call_b", "weather", {"city": "Paris"})], **made
             ),
             ASKED,
         ),
         "text_and_call": Scene(
             stream(
-                {"content": "Let me "},
-                {"content": "see."},
-                calls(call_start(0, "call_a", "weather", BERLIN)),
-                **called,
+                {"content": "Let me "}, {"content": "see."}, calls(call_start(0, "call_a", "weather", BERLIN)), **called
             ),
             whole({"content": "Let me see."} | calls(call("call_a", "weather", BERLIN)), **called),
             Summary(text="Let me see.", calls=[("call_a", "weather", {"city": "Berlin"})], **made),
@@ -176,9 +153,7 @@ def scenes(stream: Callable[..., bytes], whole: Callable[..., bytes]) -> dict[st
         "length": Scene(
             stream({"content": "Once upon a time"}, {"content": " 🎭 there was"}, finish="length"),
             whole({"content": long}, "length"),
-            Summary(
-                text=long, status="incomplete", reason="max_output_tokens", stop="length", **COUNTED
-            ),
+            Summary(text=long, status="incomplete", reason="max_output_tokens", stop="length", **COUNTED),
             {"max_output_tokens": 16},
         ),
         "cached": Scene(
@@ -210,10 +185,7 @@ def thinking_scenes(stream: Callable[..., bytes], whole: Callable[..., bytes]) -
                 calls(call_start(0, "call_a", "weather", BERLIN)),
                 finish="tool_calls",
             ),
-            whole(
-                {"content": "One moment.", "reasoning_content": "The user wants weather."} | said,
-                "tool_calls",
-            ),
+            whole({"content": "One moment.", "reasoning_content": "The user wants weather."} | said, "tool_calls"),
             Summary(
                 text="One moment.",
                 reasoning="The user wants weather.",

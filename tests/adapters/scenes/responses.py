@@ -8,13 +8,7 @@ import json
 from collections.abc import Iterable
 
 from antiphon.adapters.open_responses.adapter import OpenResponses
-from tests.adapters.scenes import (
-    FORMAT,
-    TIME,
-    TOOL,
-    Scene,
-    Summary,
-)
+from tests.adapters.scenes import FORMAT, TIME, TOOL, Scene, Summary
 
 ADAPTER = OpenResponses
 PARIS, OSLO = {"city": "Paris"}, {"city": "Oslo"}
@@ -86,13 +80,7 @@ def call(name: str, arguments: str, id: str, status: str = "completed") -> dict:
 def reasoning(summary: str, id: str = "rs_1", **changes: object) -> dict:
     """Write sealed thinking, of which only a summary can be read."""
     pieces = [{"type": "summary_text", "text": summary}] if summary else []
-    return {
-        "id": id,
-        "type": "reasoning",
-        "encrypted_content": SEALED,
-        "summary": pieces,
-        **changes,
-    }
+    return {"id": id, "type": "reasoning", "encrypted_content": SEALED, "summary": pieces, **changes}
 
 
 def event(type: str, **fields: object) -> dict:
@@ -134,19 +122,14 @@ def item_added(item: dict, index: int) -> dict:
 
 def content_events(part: dict, place: dict, deltas: list[str] | None = None) -> list[dict]:
     """Tell a piece of content."""
-    name = {"output_text": "output_text", "refusal": "refusal", "reasoning_text": "reasoning_text"}[
-        part["type"]
-    ]
+    name = {"output_text": "output_text", "refusal": "refusal", "reasoning_text": "reasoning_text"}[part["type"]]
     word = "refusal" if name == "refusal" else "text"
     extra = {"logprobs": []} if name == "output_text" else {}
     empty = {**part, word: ""} | ({"annotations": []} if name == "output_text" else {})
     padding = {"obfuscation": "xxxxx"} if name == "output_text" else {}
     told = [
         event("content_part.added", **place, part=empty),
-        *(
-            event(f"{name}.delta", **place, delta=d, **extra, **padding)
-            for d in deltas or [part[word]]
-        ),
+        *(event(f"{name}.delta", **place, delta=d, **extra, **padding) for d in deltas or [part[word]]),
     ]
     notes = enumerate(part.get("annotations", []))
     added = "output_text.annotation.added"
@@ -157,13 +140,7 @@ def content_events(part: dict, place: dict, deltas: list[str] | None = None) -> 
 
 def stream(middle: Iterable[dict], end: dict, kind: str | None = None) -> bytes:
     """Write a whole stream: how it begins, what it tells, how it ends."""
-    begun = end | {
-        "output": [],
-        "status": "in_progress",
-        "usage": None,
-        "error": None,
-        "incomplete_details": None,
-    }
+    begun = end | {"output": [], "status": "in_progress", "usage": None, "error": None, "incomplete_details": None}
     events = [
         event("created", response=begun),
         event("in_progress", response=begun),
@@ -185,11 +162,7 @@ def sse_bytes(events: Iterable[dict]) -> bytes:
 
 
 def scene(
-    *items: dict,
-    seen: Summary,
-    deltas: list[str] | None = None,
-    request: dict | None = None,
-    **changes: object,
+    *items: dict, seen: Summary, deltas: list[str] | None = None, request: dict | None = None, **changes: object
 ) -> Scene:
     """Make a scene in which items are told one after the other."""
     end = response(*items, **changes)
@@ -222,9 +195,7 @@ TOGETHER = [
 BOTH = [("call_1", "weather", PARIS), ("call_2", "weather", OSLO)]
 
 SCENES = {
-    "text": scene(
-        message("Hello, 🎵!"), deltas=["Hello", ", ", "🎵", "!"], seen=expect("Hello, 🎵!")
-    ),
+    "text": scene(message("Hello, 🎵!"), deltas=["Hello", ", ", "🎵", "!"], seen=expect("Hello, 🎵!")),
     "call": scene(
         SAID,
         deltas=['{"city"', ':"Paris"}'],
@@ -232,9 +203,7 @@ SCENES = {
         request={"tools": [TOOL]},
     ),
     "no_arguments": scene(
-        call("time", "{}", "1"),
-        seen=expect(calls=[("call_1", "time", {})]),
-        request={"tools": [TIME]},
+        call("time", "{}", "1"), seen=expect(calls=[("call_1", "time", {})]), request={"tools": [TIME]}
     ),
     "parallel_calls": scene(SAID, ALSO, seen=expect(calls=BOTH), request={"tools": [TOOL]}),
     "interleaved_calls": Scene(
@@ -253,23 +222,15 @@ SCENES = {
         reasoning("Paris is a city."),
         SAID,
         seen=expect(
-            calls=[("call_1", "weather", PARIS)],
-            reasoning="Paris is a city.",
-            output_tokens=40,
-            reasoning_tokens=32,
+            calls=[("call_1", "weather", PARIS)], reasoning="Paris is a city.", output_tokens=40, reasoning_tokens=32
         ),
         request={"tools": [TOOL], "reasoning": {"effort": "high", "summary": "auto"}},
         usage=usage(26, 40, thought=32),
     ),
     "structured": scene(
-        message(REPORT),
-        deltas=[REPORT[:9], REPORT[9:]],
-        seen=expect(REPORT),
-        request={"text": FORMAT},
+        message(REPORT), deltas=[REPORT[:9], REPORT[9:]], seen=expect(REPORT), request={"text": FORMAT}
     ),
-    "tools_and_structured": scene(
-        message(REPORT), seen=expect(REPORT), request={"text": FORMAT, "tools": [TOOL]}
-    ),
+    "tools_and_structured": scene(message(REPORT), seen=expect(REPORT), request={"text": FORMAT, "tools": [TOOL]}),
     "refusal": scene(
         message(content=[{"type": "refusal", "refusal": "I cannot help with that."}]),
         deltas=["I cannot ", "help with that."],
@@ -279,11 +240,7 @@ SCENES = {
         message("Once upon a", status="incomplete"),
         deltas=["Once upon", " a"],
         seen=expect(
-            "Once upon a",
-            output_tokens=16,
-            status="incomplete",
-            reason="max_output_tokens",
-            stop="max_output_tokens",
+            "Once upon a", output_tokens=16, status="incomplete", reason="max_output_tokens", stop="max_output_tokens"
         ),
         request={"max_output_tokens": 16},
         status="incomplete",
@@ -292,9 +249,7 @@ SCENES = {
     ),
     "cached": scene(
         message("Hello"),
-        seen=expect(
-            "Hello", input_tokens=2006, output_tokens=300, cached_tokens=1920, reasoning_tokens=256
-        ),
+        seen=expect("Hello", input_tokens=2006, output_tokens=300, cached_tokens=1920, reasoning_tokens=256),
         usage=usage(2006, 300, cached=1920, thought=256),
     ),
 }

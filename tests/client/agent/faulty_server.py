@@ -195,9 +195,7 @@ class FaultMiddleware:
 
 
 @contextmanager
-def serve_worker(
-    make: Callable[[], FaultyServer] = FaultyServer, **settings: object
-) -> Iterator[FaultyServer]:
+def serve_worker(make: Callable[[], FaultyServer] = FaultyServer, **settings: object) -> Iterator[FaultyServer]:
     """Run a server with the worker model and the fault middleware."""
     made = make()
     app = create_app(without_store(Settings(agents=[worker], **settings)))  # type: ignore[arg-type]
@@ -214,12 +212,8 @@ def outputs_in(body: dict) -> list[str]:
 
 CHAT = AgentOptions(use_responses_api=False, smoothing_delay=0, retry_delay=1)
 HTTP = AgentOptions(use_responses_api=True, smoothing_delay=0, retry_delay=1)
-SOCKET = AgentOptions(
-    use_responses_api=True, use_responses_websocket=True, smoothing_delay=0, retry_delay=1
-)
-ALL_TRANSPORTS = pytest.mark.parametrize(
-    "options", [CHAT, HTTP, SOCKET], ids=["chat", "http", "socket"]
-)
+SOCKET = AgentOptions(use_responses_api=True, use_responses_websocket=True, smoothing_delay=0, retry_delay=1)
+ALL_TRANSPORTS = pytest.mark.parametrize("options", [CHAT, HTTP, SOCKET], ids=["chat", "http", "socket"])
 STATEFUL_TRANSPORTS = pytest.mark.parametrize("options", [HTTP, SOCKET], ids=["http", "socket"])
 
 
@@ -229,9 +223,7 @@ def double(value: int) -> str:
     return str(value * 2)
 
 
-async def run_to_end(
-    client: AsyncClient, prompt: str, options: AgentOptions, **params: Any
-) -> tuple[Any, list[Any]]:
+async def run_to_end(client: AsyncClient, prompt: str, options: AgentOptions, **params: Any) -> tuple[Any, list[Any]]:
     """Run an agent; return its result and its events."""
     params = {"model": "worker", "tools": [double], **params}
     run = stream_agent(prompt, options=options, client=client, **params)

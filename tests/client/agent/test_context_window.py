@@ -10,18 +10,10 @@ from antiphon.client.agent.context_window import (
     drop_oldest_rounds,
     truncate_result,
 )
-from antiphon.protocol import token_estimate
-from antiphon.protocol.content import InputText
+from antiphon.protocol import context
 from antiphon.protocol.context import find_unpaired_call_ids
 from antiphon.protocol.errors import RequestError
-from antiphon.protocol.items import (
-    FunctionCall,
-    FunctionCallOutput,
-    Item,
-    Message,
-    Reasoning,
-    user_message,
-)
+from antiphon.protocol.items import FunctionCall, FunctionCallOutput, InputText, Item, Message, Reasoning, user_message
 
 
 def test_the_default_strategy_suits_a_large_window():
@@ -37,19 +29,14 @@ def test_the_default_strategy_suits_a_large_window():
             {"tool_result_token_limit": 0},
             "Invalid 'context_strategy.tool_result_token_limit': it must be at least 1, not 0.",
         ),
-        (
-            {"tool_round_limit": -1},
-            "Invalid 'context_strategy.tool_round_limit': it must be at least 1, not -1.",
-        ),
+        ({"tool_round_limit": -1}, "Invalid 'context_strategy.tool_round_limit': it must be at least 1, not -1."),
         (
             {"rebudget_threshold": 75},
-            "Invalid 'context_strategy.rebudget_threshold': "
-            "it must be over 0 and at most 1, not 75.",
+            "Invalid 'context_strategy.rebudget_threshold': it must be over 0 and at most 1, not 75.",
         ),
         (
             {"rebudget_threshold": float("nan")},
-            "Invalid 'context_strategy.rebudget_threshold': "
-            "it must be over 0 and at most 1, not nan.",
+            "Invalid 'context_strategy.rebudget_threshold': it must be over 0 and at most 1, not nan.",
         ),
     ],
 )
@@ -57,10 +44,7 @@ def test_an_invalid_strategy_is_rejected(fields: dict, message: str):
     with pytest.raises(RequestError) as refused:
         ContextStrategy(**fields)
     name = next(iter(fields))
-    assert (str(refused.value), refused.value.payload.param) == (
-        message,
-        f"context_strategy.{name}",
-    )
+    assert (str(refused.value), refused.value.payload.param) == (message, f"context_strategy.{name}")
 
 
 def test_the_budget_is_the_window_without_answer_and_reserve():
@@ -87,12 +71,7 @@ def test_an_empty_window_is_rejected():
 
 def test_a_threshold_is_exceeded_when_it_is_reached():
     window = ContextBudget(1_100, completion=100)
-    assert [window.usage(used).exceeds(0.5) for used in (0, 474, 475, 950)] == [
-        False,
-        False,
-        True,
-        True,
-    ]
+    assert [window.usage(used).exceeds(0.5) for used in (0, 474, 475, 950)] == [False, False, True, True]
 
 
 def test_a_result_within_the_limit_is_not_truncated():
@@ -105,9 +84,7 @@ def test_a_result_is_truncated_at_a_line_end_with_a_marker():
     assert cut is not None
     rows = "".join(f"row {number:06}\n" for number in range(27))
     assert (cut.tool_name, cut.original_tokens, cut.truncated_tokens) == ("search", 2_750, 75)
-    assert cut.text == (
-        f"{rows}\n\n[truncated by search: original ~2750 tokens, showing first ~75 tokens]"
-    )
+    assert cut.text == (f"{rows}\n\n[truncated by search: original ~2750 tokens, showing first ~75 tokens]")
 
 
 @pytest.mark.parametrize(
@@ -126,9 +103,7 @@ def test_a_result_is_truncated_at_the_end_of_a_json_value(text: str, last: str):
     assert cut is not None
     shown, _, marker = cut.text.partition("\n\n[truncated by t: ")
     assert (shown[-len(last) :], text.startswith(shown)) == (last, True)
-    assert marker.startswith(
-        f"original ~{token_estimate.estimate_text(text)} tokens, showing first ~"
-    )
+    assert marker.startswith(f"original ~{context.estimate_text(text)} tokens, showing first ~")
 
 
 @pytest.mark.parametrize("grapheme", ["👩‍👩‍👧‍👦", "🇫🇷", "e\u0301\u0323", "\ud83c\udfb5", "}\u0301"])
@@ -151,22 +126,17 @@ def test_a_truncated_result_is_within_its_limit(text: str, times: int, limit: in
     text *= times
     cut = truncate_result(name, text, limit)
     if cut is None:
-        assert token_estimate.estimate_text(text) <= limit
+        assert context.estimate_text(text) <= limit
         return
-    assert (
-        token_estimate.estimate_text(cut.text)
-        <= limit
-        < cut.original_tokens
-        == token_estimate.estimate_text(text)
-    )
+    assert context.estimate_text(cut.text) <= limit < cut.original_tokens == context.estimate_text(text)
     marker = (
         f"\n\n[truncated by {name}: original ~{cut.original_tokens} tokens, "
         f"showing first ~{cut.truncated_tokens} tokens]"
     )
-    if token_estimate.estimate_text(marker) > limit:
+    if context.estimate_text(marker) > limit:
         return  # there is no room even for the marker
     shown = cut.text.removesuffix(marker)
-    assert (cut.text, cut.truncated_tokens) == (shown + marker, token_estimate.estimate_text(shown))
+    assert (cut.text, cut.truncated_tokens) == (shown + marker, context.estimate_text(shown))
     assert text.startswith(shown)
     assert len(shown) in {0, *(match.end() for match in regex.finditer(r"\X", text))}
 
@@ -174,7 +144,7 @@ def test_a_truncated_result_is_within_its_limit(text: str, times: int, limit: in
 def test_most_of_the_limit_is_used():
     cut = truncate_result("t", "né " * 400_000, 128_000)
     assert cut is not None
-    assert 127_900 <= token_estimate.estimate_text(cut.text) <= 128_000
+    assert 127_900 <= context.estimate_text(cut.text) <= 128_000
 
 
 def turn(*ids: str) -> list[Item]:
@@ -198,26 +168,17 @@ def note(dropped: int, kept: int) -> Message:
 def test_the_oldest_rounds_are_dropped_with_a_note():
     header: list[Item] = [user_message("before"), user_message("now")]
     rounds = [turn("a"), turn("b", "c"), turn("d"), turn("e")]
-    assert drop_oldest_rounds(header, rounds, 2) == (
-        [*header, note(2, 2), *turn("d"), *turn("e")],
-        2,
-    )
+    assert drop_oldest_rounds(header, rounds, 2) == ([*header, note(2, 2), *turn("d"), *turn("e")], 2)
 
 
 @pytest.mark.parametrize("keep", [2, 3])
 def test_without_dropped_rounds_there_is_no_note(keep: int):
     rounds = [turn("a"), turn("b")]
-    assert drop_oldest_rounds([user_message("hi")], rounds, keep) == (
-        [user_message("hi"), *turn("a"), *turn("b")],
-        0,
-    )
+    assert drop_oldest_rounds([user_message("hi")], rounds, keep) == ([user_message("hi"), *turn("a"), *turn("b")], 0)
 
 
 def test_all_rounds_can_be_dropped():
-    assert drop_oldest_rounds([user_message("hi")], [turn("a")], 0) == (
-        [user_message("hi"), note(1, 0)],
-        1,
-    )
+    assert drop_oldest_rounds([user_message("hi")], [turn("a")], 0) == ([user_message("hi"), note(1, 0)], 1)
 
 
 def test_a_call_that_is_answered_later_is_kept_with_its_answer():
@@ -234,16 +195,10 @@ def test_repeated_call_ids_do_not_keep_old_rounds():
 
 @settings(deadline=None)
 @given(st.lists(st.integers(0, 3), max_size=8), st.integers(-1, 9))
-def test_calls_and_outputs_stay_together_and_the_latest_rounds_are_kept(
-    sizes: list[int], keep: int
-):
+def test_calls_and_outputs_stay_together_and_the_latest_rounds_are_kept(sizes: list[int], keep: int):
     rounds = [turn(*(f"{n}.{i}" for i in range(size))) for n, size in enumerate(sizes)]
     items, dropped = drop_oldest_rounds([user_message("hi")], rounds, keep)
     kept = [item for round in rounds[dropped:] for item in round]
-    assert items == [
-        user_message("hi"),
-        *([note(dropped, len(rounds) - dropped)] if dropped else []),
-        *kept,
-    ]
+    assert items == [user_message("hi"), *([note(dropped, len(rounds) - dropped)] if dropped else []), *kept]
     assert dropped == max(0, len(rounds) - max(0, keep))
     assert find_unpaired_call_ids(items) == set()

@@ -21,14 +21,7 @@ from antiphon.protocol.errors import RequestError, UpstreamError
 from antiphon.protocol.parts import Part
 from antiphon.protocol.struct import encode
 from antiphon.server.settings import Settings
-from tests.client.agent.faulty_server import (
-    ALL_TRANSPORTS,
-    CHAT,
-    HTTP,
-    SOCKET,
-    Fault,
-    run_to_end,
-)
+from tests.client.agent.faulty_server import ALL_TRANSPORTS, CHAT, HTTP, SOCKET, Fault, run_to_end
 from tests.run_server import run_server
 
 pytestmark = pytest.mark.anyio
@@ -116,10 +109,7 @@ async def test_a_refusal_is_in_message_and_result(speaker, options):
     result, events = await run_to_end(speaker, "hi", options, model="refuser")
     assert result.refusal == "I would rather not."
     assert events[-1].message.refusal == "I would rather not."
-    assert [e.message.refusal for e in events if e.type == "message_update"] == [
-        "I would ",
-        "I would rather not.",
-    ]
+    assert [e.message.refusal for e in events if e.type == "message_update"] == ["I would ", "I would rather not."]
 
 
 @pytest.mark.parametrize("options", [CHAT, HTTP, SOCKET], ids=["chat", "http", "socket"])
@@ -188,9 +178,7 @@ async def test_a_long_result_is_truncated_with_an_event(client, server, options)
         return "line of text number\n" * 400
 
     strategy = ContextStrategy(tool_result_token_limit=200)
-    result, events = await run_to_end(
-        client, "rounds=1", replace(options, context_strategy=strategy), tools=[long]
-    )
+    result, events = await run_to_end(client, "rounds=1", replace(options, context_strategy=strategy), tools=[long])
     (managed,) = [e for e in events if e.type == "context_management"]
     assert managed.action.type == "truncated_tool_result"
     assert managed.action.tool_name == "long"
@@ -250,10 +238,7 @@ def lambda_tool():
 
 
 async def test_a_rejected_schema_names_the_tool_and_the_path(client, server):
-    message = (
-        "Invalid schema for function 'double': In context=('properties', 'value'), "
-        "'minimum' is not permitted."
-    )
+    message = "Invalid schema for function 'double': In context=('properties', 'value'), 'minimum' is not permitted."
     server.faults[0] = Fault(400, "invalid_function_parameters", message)
     with pytest.raises(UpstreamError, match=r"rejected the tool 'double' at properties\.value"):
         await run_to_end(client, "rounds=1", HTTP)
@@ -278,13 +263,7 @@ async def test_options_are_sent_in_the_request(client, server):
     assert server.bodies[0] == {
         "model": "worker",
         "instructions": "Be terse.",
-        "input": [
-            {
-                "type": "message",
-                "role": "user",
-                "content": [{"type": "input_text", "text": "rounds=0"}],
-            }
-        ],
+        "input": [{"type": "message", "role": "user", "content": [{"type": "input_text", "text": "rounds=0"}]}],
         "tools": [
             {
                 "type": "function",
@@ -351,34 +330,20 @@ def test_chat_messages_become_a_conversation():
             {
                 "role": "assistant",
                 "content": "I see.",
-                "tool_calls": [
-                    {
-                        "id": "call_1",
-                        "type": "function",
-                        "function": {"name": "look", "arguments": "{}"},
-                    }
-                ],
+                "tool_calls": [{"id": "call_1", "type": "function", "function": {"name": "look", "arguments": "{}"}}],
             },
             {"role": "tool", "tool_call_id": "call_1", "content": "42"},
         ]
     )
     assert taken.instructions == "Be terse.\n\nBe kind."
     assert json.loads(encode(taken.items)) == [
-        {
-            "type": "message",
-            "role": "user",
-            "content": [{"type": "input_text", "text": "Hi"}],
-        },
+        {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Hi"}]},
         {
             "type": "message",
             "role": "user",
             "content": [
                 {"type": "input_text", "text": "Look"},
-                {
-                    "type": "input_image",
-                    "image_url": "https://example.com/a.png",
-                    "detail": "auto",
-                },
+                {"type": "input_image", "image_url": "https://example.com/a.png", "detail": "auto"},
             ],
         },
         {

@@ -5,7 +5,7 @@ import regex
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from antiphon.client.agent.graphemes import GraphemeSplitter, TailBuffer, grapheme_boundary
+from antiphon.client.agent.smoothing import GraphemeSplitter, TailBuffer, grapheme_boundary
 
 # What joins, what is joined, and what never is.
 TRICKY = (
@@ -47,9 +47,7 @@ def test_no_piece_ends_inside_a_grapheme(text: str):
         pytest.param("👩‍👩‍👧‍👦", id="a family"),
         pytest.param("👍🏽", id="a skin tone"),
         pytest.param("❤️", id="a variation"),
-        pytest.param(
-            "🏴\U000e0067\U000e0062\U000e0065\U000e006e\U000e0067\U000e007f", id="England"
-        ),
+        pytest.param("🏴\U000e0067\U000e0062\U000e0065\U000e006e\U000e0067\U000e007f", id="England"),
         pytest.param("🇫🇷", id="a flag"),
         pytest.param("🇫🇷\u0301", id="a flag with an accent"),
         pytest.param("e\u0301\u0323", id="accents"),
@@ -97,12 +95,7 @@ def test_a_fence_marker_is_one_piece(text: str, whole: list[str]):
 
 def test_the_last_grapheme_is_buffered():
     splitter = GraphemeSplitter()
-    assert [
-        splitter.feed("ae"),
-        splitter.feed("\u0301"),
-        splitter.feed(""),
-        splitter.feed("b"),
-    ] == [
+    assert [splitter.feed("ae"), splitter.feed("\u0301"), splitter.feed(""), splitter.feed("b")] == [
         ["a"],
         [],
         [],

@@ -15,12 +15,7 @@ from antiphon.protocol.request import ReasoningConfig
 from antiphon.protocol.tools import FunctionToolChoice
 from tests.client.agent.faulty_server import HTTP
 from tests.http_client import WAIT
-from tests.scripted_upstream import (
-    ScriptedAnswer,
-    json_answer,
-    scripted_upstream,
-    sse_answer,
-)
+from tests.scripted_upstream import ScriptedAnswer, json_answer, scripted_upstream, sse_answer
 
 pytestmark = pytest.mark.anyio
 
@@ -84,13 +79,7 @@ def text(words: str) -> ScriptedAnswer:
             "item_id": "msg_9",
             "delta": words,
         },
-        {
-            "type": "response.output_text.done",
-            "output_index": 0,
-            "content_index": 0,
-            "item_id": "msg_9",
-            "text": words,
-        },
+        {"type": "response.output_text.done", "output_index": 0, "content_index": 0, "item_id": "msg_9", "text": words},
         {
             "type": "response.content_part.done",
             "output_index": 0,
@@ -101,10 +90,7 @@ def text(words: str) -> ScriptedAnswer:
         {"type": "response.output_item.done", "output_index": 0, "item": message},
         {
             "type": "response.completed",
-            "response": response(
-                output=[message],
-                usage={"input_tokens": 3, "output_tokens": 2, "total_tokens": 5},
-            ),
+            "response": response(output=[message], usage={"input_tokens": 3, "output_tokens": 2, "total_tokens": 5}),
         },
     )
 
@@ -186,18 +172,11 @@ async def test_interleaved_calls_are_distinguished():
 
 
 async def test_calls_without_deltas_are_executed():
-    first = stream_answer(
-        CREATED, {"type": "response.completed", "response": response(output=[call("a", "{}")])}
-    )
+    first = stream_answer(CREATED, {"type": "response.completed", "response": response(output=[call("a", "{}")])})
     with scripted_upstream(first, text("fine")) as provider:
         result, events = await run(provider)
     assert result.message == "fine"
-    assert [e.status for e in events if e.type == "tool_update"] == [
-        "preparing",
-        "ready",
-        "executing",
-        "completed",
-    ]
+    assert [e.status for e in events if e.type == "tool_update"] == ["preparing", "ready", "executing", "completed"]
 
 
 async def test_text_without_deltas_is_emitted():
@@ -208,9 +187,7 @@ async def test_text_without_deltas_is_emitted():
         "status": "completed",
         "content": [{"type": "output_text", "text": "all at once", "annotations": []}],
     }
-    only = stream_answer(
-        CREATED, {"type": "response.completed", "response": response(output=[message])}
-    )
+    only = stream_answer(CREATED, {"type": "response.completed", "response": response(output=[message])})
     with scripted_upstream(only) as provider:
         result, events = await run(provider)
     assert result.message == "all at once"
@@ -233,9 +210,7 @@ async def test_the_name_in_the_final_call_is_used():
 
 
 async def test_a_json_response_to_a_streaming_request_is_accepted():
-    with scripted_upstream(
-        json_answer(response(output=[call("a", "{}")])), text("fine")
-    ) as provider:
+    with scripted_upstream(json_answer(response(output=[call("a", "{}")])), text("fine")) as provider:
         result, _ = await run(provider)
     assert result.message == "fine"
 
@@ -245,10 +220,7 @@ async def test_a_json_response_to_a_streaming_request_is_accepted():
     [
         {"type": "error", "code": "invalid_prompt", "message": "No.", "param": None},
         {"type": "error", "error": {"type": "x", "code": "invalid_prompt", "message": "No."}},
-        {
-            "type": "response.failed",
-            "response": response("failed", error={"code": "invalid_prompt", "message": "No."}),
-        },
+        {"type": "response.failed", "response": response("failed", error={"code": "invalid_prompt", "message": "No."})},
     ],
     ids=["flat", "nested", "failed"],
 )
@@ -264,10 +236,7 @@ async def test_a_failed_response_is_retried():
     broken = stream_answer(
         CREATED,
         IN_PROGRESS,
-        {
-            "type": "response.failed",
-            "response": response("failed", error={"code": "server_error", "message": "Oops."}),
-        },
+        {"type": "response.failed", "response": response("failed", error={"code": "server_error", "message": "Oops."})},
     )
     with scripted_upstream(broken, text("fine")) as provider:
         result, _ = await run(provider)
@@ -275,9 +244,7 @@ async def test_a_failed_response_is_retried():
 
 
 async def test_a_strict_client_ends_a_run_at_the_first_violation():
-    first = stream_answer(
-        {"type": "response.completed", "response": response(output=[call("a", "{}")])}
-    )
+    first = stream_answer({"type": "response.completed", "response": response(output=[call("a", "{}")])})
     with scripted_upstream(first, text("fine")) as provider, pytest.raises(RemoteProtocolError):
         await run(provider, strict=True)
 
@@ -295,9 +262,7 @@ async def test_an_incomplete_call_is_not_executed():
         {"type": "response.output_item.done", "output_index": 0, "item": cut},
         {
             "type": "response.incomplete",
-            "response": response(
-                "incomplete", output=[cut], incomplete_details={"reason": "max_output_tokens"}
-            ),
+            "response": response("incomplete", output=[cut], incomplete_details={"reason": "max_output_tokens"}),
         },
     )
     with scripted_upstream(only) as provider:
@@ -309,9 +274,7 @@ async def test_an_incomplete_call_is_not_executed():
 
 async def test_invalid_arguments_are_reported_to_the_model():
     wrong = call("a", '{"n": "many"}')
-    first = stream_answer(
-        CREATED, {"type": "response.completed", "response": response(output=[wrong])}
-    )
+    first = stream_answer(CREATED, {"type": "response.completed", "response": response(output=[wrong])})
     with scripted_upstream(first, text("fine")) as provider:
         await run(provider)
         (output,) = provider.requests[1].json["input"]
@@ -321,9 +284,7 @@ async def test_invalid_arguments_are_reported_to_the_model():
 
 async def test_invalid_arguments_are_wrapped_in_an_object_when_resent():
     broken = call("a", '{"n": ')
-    first = stream_answer(
-        CREATED, {"type": "response.completed", "response": response(output=[broken])}
-    )
+    first = stream_answer(CREATED, {"type": "response.completed", "response": response(output=[broken])})
     error = {"message": "Gone.", "code": "previous_response_not_found", "type": "x"}
     with scripted_upstream(first, json_answer({"error": error}, 400), text("fine")) as provider:
         await run(provider)
@@ -384,15 +345,11 @@ AGAIN = B | {"call_id": "a"}
     ids=["at other places", "in another order", "with one id", "as another"],
 )
 async def test_every_call_of_the_final_response_is_executed(streamed, items, ids):
-    with scripted_upstream(
-        stream_answer(CREATED, *streamed, completed_event(*items)), text("ok")
-    ) as provider:
+    with scripted_upstream(stream_answer(CREATED, *streamed, completed_event(*items)), text("ok")) as provider:
         result, events = await run(provider)
     assert sorted(call.id for call in result.tool_calls) == sorted(ids)
     assert {call.status for call in result.tool_calls} == {"completed"}
-    done = [
-        (e.tool_call.arguments, e.result) for e in events if e.type == "tool_update" and e.result
-    ]
+    done = [(e.tool_call.arguments, e.result) for e in events if e.type == "tool_update" and e.result]
     assert sorted(done) == sorted((item["arguments"], item["arguments"][5:-1]) for item in items)
     sent = provider.requests[1].json["input"]
     assert [output["call_id"] for output in sent] == ids
@@ -432,9 +389,7 @@ async def test_the_refusal_of_a_failed_round_is_withdrawn():
 
 
 async def test_a_stateless_server_without_streaming_gets_the_whole_context():
-    with scripted_upstream(
-        json_answer(response(output=[A])), json_answer(response(output=[REFUSED]))
-    ) as provider:
+    with scripted_upstream(json_answer(response(output=[A])), json_answer(response(output=[REFUSED]))) as provider:
         await run(provider)
     _, short, full = (request.json for request in provider.requests)
     assert (short["previous_response_id"], len(short["input"])) == ("resp_1", 1)

@@ -58,9 +58,7 @@ async def test_tool_rounds_continue_until_the_model_calls_no_tool(client, server
 
 
 async def test_every_transport_emits_the_same_events(client):
-    told_by = [
-        await run_to_end(client, "rounds=2 parallel=2 THINK", way) for way in (CHAT, HTTP, SOCKET)
-    ]
+    told_by = [await run_to_end(client, "rounds=2 parallel=2 THINK", way) for way in (CHAT, HTTP, SOCKET)]
     messages = [result.message for result, _ in told_by]
     assert messages[0] == messages[1] == messages[2]
     kinds = [event_types(events) for _, events in told_by]
@@ -153,9 +151,7 @@ async def test_a_forgotten_response_resends_the_context(client, server, options,
     result, events = await run_to_end(client, "rounds=3", options)
     assert result.final == "Done: 0, 20, 40."
     actions = [e.action for e in events if e.type == "context_management"]
-    assert [(a.type, a.reason) for a in actions] == [
-        ("resent_context", "previous_response_not_found")
-    ]
+    assert [(a.type, a.reason) for a in actions] == [("resent_context", "previous_response_not_found")]
     whole = server.bodies[at + 1 :]
     assert all("previous_response_id" not in body for body in whole)
     assert all(body["input"][0]["role"] == "user" for body in whole)
@@ -319,10 +315,7 @@ async def test_a_silent_websocket_is_replaced():
             await connection.send(*turn_messages("hello"))
         await connection.receive()
 
-    async with (
-        serve_websocket(meet) as url,
-        AsyncClient(url.removesuffix("/responses"), timeout=0.2) as client,
-    ):
+    async with serve_websocket(meet) as url, AsyncClient(url.removesuffix("/responses"), timeout=0.2) as client:
         result = await run_agent("hi", model="m", client=client, options=SOCKET)
     assert (result.final, len(met)) == ("hello", 2)
 
@@ -376,9 +369,7 @@ async def test_a_tool_cannot_run_an_agent_in_its_own_conversation(client):
         again = await run_agent("hi", model="worker", client=client, conversation=conversation)
         return again.message
 
-    result, _ = await run_to_end(
-        client, "rounds=1", HTTP, tools=[ask_again], conversation=conversation
-    )
+    result, _ = await run_to_end(client, "rounds=1", HTTP, tools=[ask_again], conversation=conversation)
     assert "A tool cannot run an agent" in result.final
     other = await run_agent("hi", model="worker", client=client, conversation=conversation)
     assert other.final == "Done: nothing."

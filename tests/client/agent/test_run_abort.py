@@ -11,13 +11,7 @@ from antiphon.client.agent.conversation import Conversation
 from antiphon.client.agent.events import AgentEvent
 from antiphon.client.agent.run import Aborted, AbortSignal, AgentOptions, run_agent, stream_agent
 from antiphon.client.tools.tool import tool
-from tests.client.agent.faulty_server import (
-    ALL_TRANSPORTS,
-    CHAT,
-    HTTP,
-    SOCKET,
-    Fault,
-)
+from tests.client.agent.faulty_server import ALL_TRANSPORTS, CHAT, HTTP, SOCKET, Fault
 
 pytestmark = pytest.mark.anyio
 
@@ -63,9 +57,7 @@ async def abort_after(client, options: AgentOptions, stop: int) -> list[str]:
             signal.abort()
 
     options = replace(options, abort_signal=signal)
-    run = run_agent(
-        QUICK, model="worker", tools=[rest], options=options, client=client, on_event=follow
-    )
+    run = run_agent(QUICK, model="worker", tools=[rest], options=options, client=client, on_event=follow)
     with contextlib.suppress(Aborted):
         assert (await run).final == "Done: 0, 1."
         assert seen[-1] == "conversation_completed"
@@ -149,9 +141,7 @@ async def test_waiting_for_a_retry_can_be_aborted(client, server):
     signal = AbortSignal()
     asyncio.get_running_loop().call_later(0.1, signal.abort)
     with pytest.raises(Aborted):
-        await run_agent(
-            "hi", model="worker", client=client, options=replace(HTTP, abort_signal=signal)
-        )
+        await run_agent("hi", model="worker", client=client, options=replace(HTTP, abort_signal=signal))
     assert len(server.bodies) == 1
 
 
@@ -160,9 +150,7 @@ async def test_a_signal_can_come_from_another_thread(client):
     timer = threading.Timer(0.1, signal.abort)
     timer.start()
     with pytest.raises(Aborted):
-        await run_agent(
-            "slow=1000", model="worker", client=client, options=replace(HTTP, abort_signal=signal)
-        )
+        await run_agent("slow=1000", model="worker", client=client, options=replace(HTTP, abort_signal=signal))
     timer.join()
 
 
@@ -171,12 +159,7 @@ async def test_leaving_the_loop_early_stops_the_run(client, server, options):
     before = await remaining_tasks()
     conversation = Conversation()
     run = stream_agent(
-        "rounds=5 slow=20",
-        model="worker",
-        tools=[rest],
-        options=options,
-        client=client,
-        conversation=conversation,
+        "rounds=5 slow=20", model="worker", tools=[rest], options=options, client=client, conversation=conversation
     )
     events = aiter(run)
     async for event in events:
@@ -191,9 +174,7 @@ async def test_leaving_the_loop_early_stops_the_run(client, server, options):
 
 async def test_aborting_a_queued_run_leaves_the_first_alone(client):
     conversation, signal = Conversation(), AbortSignal()
-    first = asyncio.create_task(
-        run_agent("slow=60", model="worker", client=client, conversation=conversation)
-    )
+    first = asyncio.create_task(run_agent("slow=60", model="worker", client=client, conversation=conversation))
     await asyncio.sleep(0.05)
     options = AgentOptions(abort_signal=signal)
     second = asyncio.create_task(
@@ -208,9 +189,7 @@ async def test_aborting_a_queued_run_leaves_the_first_alone(client):
 
 
 @pytest.mark.parametrize("whose", ["tool", "on_event"])
-async def test_a_function_that_swallows_its_cancellation_does_not_keep_the_run_alive(
-    client, server, whose
-):
+async def test_a_function_that_swallows_its_cancellation_does_not_keep_the_run_alive(client, server, whose):
     signal = AbortSignal()
 
     async def wait(here: bool) -> None:

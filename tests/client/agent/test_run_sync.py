@@ -9,12 +9,7 @@ from msgspec.structs import replace
 from antiphon.client.agent.run import Aborted, AbortSignal
 from antiphon.client.sync_client import Client
 from antiphon.client.tools.tool import tool
-from tests.client.agent.faulty_server import (
-    ALL_TRANSPORTS,
-    HTTP,
-    FaultyServer,
-    double,
-)
+from tests.client.agent.faulty_server import ALL_TRANSPORTS, HTTP, FaultyServer, double
 
 
 @pytest.fixture
@@ -34,9 +29,7 @@ def test_a_run_can_be_iterated_without_async(client, options):
 @ALL_TRANSPORTS
 def test_a_run_returns_its_result(client, options):
     seen = []
-    result = client.run_agent(
-        "rounds=1", model="worker", tools=[double], options=options, on_event=seen.append
-    )
+    result = client.run_agent("rounds=1", model="worker", tools=[double], options=options, on_event=seen.append)
     assert result.message == "Round 0.\n\nDone: 0."
     assert seen[-1].type == "conversation_completed"
 

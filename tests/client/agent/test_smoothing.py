@@ -60,14 +60,7 @@ def test_the_first_chunk_is_emitted_at_once_and_then_one_per_delay():
         await asyncio.sleep(1)
         await smoother.flush()
 
-    assert run(scenario) == [
-        (0, "one "),
-        (3, "two "),
-        (6, "three "),
-        (100, "four "),
-        (103, "five "),
-        (200, "six"),
-    ]
+    assert run(scenario) == [(0, "one "), (3, "two "), (6, "three "), (100, "four "), (103, "five "), (200, "six")]
 
 
 def test_a_flush_emits_the_rest_as_one_chunk():
@@ -129,12 +122,7 @@ def test_coalescing_emits_the_first_text_at_once_and_then_sentences():
             await asyncio.sleep(0.1)
         await smoother.flush()
 
-    assert run(scenario) == [
-        (0, "Let"),
-        (25, " me see. "),
-        (50, "It is. So be it. "),
-        (60, "And then"),
-    ]
+    assert run(scenario) == [(0, "Let"), (25, " me see. "), (50, "It is. So be it. "), (60, "And then")]
 
 
 def test_a_flush_in_the_middle_of_a_chunk_keeps_the_order():

@@ -40,9 +40,7 @@ def steps(strategy: ChunkStrategy, *deltas: str) -> list[list[str]]:
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @settings(deadline=None)
 @given(TEXT, PLACES)
-def test_chunks_join_to_the_text_and_do_not_depend_on_the_deltas(
-    strategy: ChunkStrategy, text: str, places: list[int]
-):
+def test_chunks_join_to_the_text_and_do_not_depend_on_the_deltas(strategy: ChunkStrategy, text: str, places: list[int]):
     whole = chunks(strategy, text)
     assert "".join(whole) == text
     assert "" not in whole
@@ -133,13 +131,7 @@ def test_a_word_includes_the_text_up_to_the_next(text: str, words: list[str]):
 
 
 def test_a_word_is_complete_when_the_next_starts():
-    assert steps("word", "Hello", ", wor", "ld! How", " are") == [
-        [],
-        ["Hello, "],
-        ["world! "],
-        ["How "],
-        ["are"],
-    ]
+    assert steps("word", "Hello", ", wor", "ld! How", " are") == [[], ["Hello, "], ["world! "], ["How "], ["are"]]
 
 
 def test_a_long_word_is_split():
@@ -202,11 +194,7 @@ def test_custom_chunks_join_to_the_text(text: str, places: list[int]):
 
 def test_a_custom_function_gets_its_last_chunk_again():
     chunker = create_chunker(by_comma)
-    assert [chunker.feed("a,b"), chunker.feed("c,de"), chunker.flush()] == [
-        [],
-        ["a,", "bc,"],
-        ["de"],
-    ]
+    assert [chunker.feed("a,b"), chunker.feed("c,de"), chunker.flush()] == [[], ["a,", "bc,"], ["de"]]
 
 
 @pytest.mark.parametrize(
@@ -221,11 +209,7 @@ def test_a_custom_function_gets_its_last_chunk_again():
 )
 def test_a_broken_custom_function_leaves_the_text_unchanged(useless):
     chunker = create_chunker(useless)
-    assert [chunker.feed("a,b,c"), chunker.feed("d,e"), chunker.flush()] == [
-        ["a,b,"],
-        ["cd,"],
-        ["e"],
-    ]
+    assert [chunker.feed("a,b,c"), chunker.feed("d,e"), chunker.flush()] == [["a,b,"], ["cd,"], ["e"]]
 
 
 def test_a_custom_function_that_never_splits_is_called_rarely():

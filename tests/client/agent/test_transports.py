@@ -16,14 +16,7 @@ def retry_delays(error: UpstreamError, options: AgentOptions) -> list[float | No
     async def tell(_: object) -> None:
         pass
 
-    brief = RunSpec(
-        prompt=[],
-        model="m",
-        tools=[],
-        instructions=None,
-        conversation=Conversation(),
-        options=options,
-    )
+    brief = RunSpec(prompt=[], model="m", tools=[], instructions=None, conversation=Conversation(), options=options)
     recovery = Recovery(brief, AgentTransport(AsyncClient("http://127.0.0.1:1/v1"), options), tell)
     found: list[float | None] = []
     while not found or found[-1] is not None:
@@ -42,9 +35,7 @@ def test_retry_delays_double_up_to_30_seconds_with_jitter():
 
 
 def test_there_are_three_retries_by_default():
-    assert (
-        len(retry_delays(UpstreamError("Later.", status=503, retryable=True), AgentOptions())) == 4
-    )
+    assert len(retry_delays(UpstreamError("Later.", status=503, retryable=True), AgentOptions())) == 4
 
 
 @pytest.mark.parametrize(("asked", "wait"), [("7", 7.0), ("0.5", 0.5), ("30", 30.0), ("31", None)])

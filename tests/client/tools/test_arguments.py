@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from antiphon.client.tools.arguments import ArgumentReader, ToolError, repair_json
 from antiphon.client.tools.strict_schema import MAX_NULL_DEPTH
+from antiphon.client.tools.tool import ArgumentReader, ToolError, repair_json
 from tests.client.tools.test_strict_schema import accepted_values, expressible
 
 SCHEMA: dict[str, Any] = {
@@ -75,19 +75,10 @@ def test_arguments_other_than_an_object_are_rejected():
         ("{}", '"city" is a required property'),
         ('{"city": 5}', 'city: 5 is not of type "string"'),
         ('{"city": "", "unit": "k"}', 'unit: "k" is not one of "c" or "f"'),
-        (
-            '{"city": "", "days": "x"}',
-            'days: "x" is not of type "integer" and days: "x" is not of type "null"',
-        ),
-        (
-            '{"city": "", "others": [{"street": ""}, {"street": 1}]}',
-            'others[1].street: 1 is not of type "string"',
-        ),
+        ('{"city": "", "days": "x"}', 'days: "x" is not of type "integer" and days: "x" is not of type "null"'),
+        ('{"city": "", "others": [{"street": ""}, {"street": 1}]}', 'others[1].street: 1 is not of type "string"'),
         ('{"city": "", "x": 1}', "Additional properties are not allowed ('x' was unexpected)"),
-        (
-            '{"city": 1, "unit": 2}',
-            'city: 1 is not of type "string"; unit: 2 is not one of "c" or "f"',
-        ),
+        ('{"city": 1, "unit": 2}', 'city: 1 is not of type "string"; unit: 2 is not one of "c" or "f"'),
     ],
 )
 def test_an_error_names_the_argument_the_expected_type_and_the_value(text: str, problem: str):
@@ -145,11 +136,7 @@ def test_strict_values_are_read_as_the_original_schema_allows(data: st.DataObjec
 
 @pytest.mark.parametrize(
     "schema",
-    [
-        {"type": "nonsense"},
-        {"$ref": "https://example.invalid/schema"},
-        {"properties": {"a": {"$ref": "#/$defs/none"}}},
-    ],
+    [{"type": "nonsense"}, {"$ref": "https://example.invalid/schema"}, {"properties": {"a": {"$ref": "#/$defs/none"}}}],
 )
 def test_an_invalid_schema_validates_nothing(schema: dict[str, Any]):
     assert read('{"a": 1}', schema) == {"a": 1}
@@ -178,18 +165,7 @@ def test_missing_brackets_and_extra_commas_are_repaired(text: str, expected: obj
 
 
 @pytest.mark.parametrize(
-    "text",
-    [
-        '{"a":',
-        '{"a',
-        '{"a": tru',
-        "]",
-        '{"a": 1]',
-        "{'a': 1}",
-        '{"a": "x',
-        '{"a": "x\\',
-        '{"a": "\\"',
-    ],
+    "text", ['{"a":', '{"a', '{"a": tru', "]", '{"a": 1]', "{'a': 1}", '{"a": "x', '{"a": "x\\', '{"a": "\\"']
 )
 def test_nothing_else_is_guessed(text: str):
     with pytest.raises(ValueError):
@@ -219,8 +195,4 @@ def test_half_a_string_is_not_completed(value: Any, data: st.DataObject):
 @given(values)
 def test_brackets_that_are_missing_are_added(value: Any):
     whole = json.dumps({"value": [value, "end"]})
-    assert (
-        json.loads(repair_json(whole[:-1]))
-        == json.loads(repair_json(whole[:-2]))
-        == json.loads(whole)
-    )
+    assert json.loads(repair_json(whole[:-1])) == json.loads(repair_json(whole[:-2])) == json.loads(whole)

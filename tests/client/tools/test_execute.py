@@ -9,13 +9,12 @@ from typing import Any
 
 import pytest
 
+from antiphon.client.agent.run import resolve_tools
 from antiphon.client.tools.execute import CallOutcome, CallProgress, execute_calls
-from antiphon.client.tools.resolve import resolve_tools
 from antiphon.client.tools.signature import ToolContext
 from antiphon.client.tools.tool import Tool, tool
-from antiphon.protocol.content import InputText
 from antiphon.protocol.errors import RequestError
-from antiphon.protocol.items import FunctionCall
+from antiphon.protocol.items import FunctionCall, InputText
 
 pytestmark = pytest.mark.anyio
 
@@ -60,9 +59,7 @@ def add(a: int, b: int = 1) -> int:
 async def test_a_call_is_executed_and_every_step_reported():
     steps: list[CallProgress] = []
     asked = call("add", '{"a": 1}')
-    outcomes = await execute_calls(
-        [asked], resolve_by_name(add), on_progress=steps.append, clock=clock()
-    )
+    outcomes = await execute_calls([asked], resolve_by_name(add), on_progress=steps.append, clock=clock())
     assert outcomes == [CallOutcome(call=asked, output="2", started_at=0.0, ended_at=0.5)]
     assert steps == [
         CallProgress(call=asked, status="executing", started_at=0.0),
@@ -78,15 +75,9 @@ async def test_a_failure_is_reported_and_becomes_an_output():
 
     steps: list[CallProgress] = []
     asked = call("broken")
-    [outcome] = await execute_calls(
-        [asked], resolve_by_name(broken), on_progress=steps.append, clock=clock()
-    )
+    [outcome] = await execute_calls([asked], resolve_by_name(broken), on_progress=steps.append, clock=clock())
     assert outcome == CallOutcome(
-        call=asked,
-        output="Error: no such city",
-        error="no such city",
-        started_at=0.0,
-        ended_at=0.5,
+        call=asked, output="Error: no such city", error="no such city", started_at=0.0, ended_at=0.5
     )
     assert outcome.failed
     assert steps[-1] == CallProgress(call=asked, status="failed", started_at=0.0, outcome=outcome)
@@ -145,11 +136,7 @@ async def test_every_exception_becomes_an_output(function: Any, expected: str):
     [
         ("nobody", "{}", "Error: No handler for tool: nobody"),
         ("declared", "not json", "Error: No handler for tool: declared"),
-        (
-            "add",
-            '{"a": "x"}',
-            'Error: Tool add failed: Invalid arguments: a: "x" is not of type "integer"',
-        ),
+        ("add", '{"a": "x"}', 'Error: Tool add failed: Invalid arguments: a: "x" is not of type "integer"'),
         (
             "add",
             "{a}",
@@ -159,9 +146,7 @@ async def test_every_exception_becomes_an_output(function: Any, expected: str):
     ],
 )
 async def test_an_invalid_call_becomes_an_output(name: str, arguments: str, expected: str):
-    [outcome] = await execute_calls(
-        [call(name, arguments)], resolve_by_name(add, {"name": "declared"})
-    )
+    [outcome] = await execute_calls([call(name, arguments)], resolve_by_name(add, {"name": "declared"}))
     assert (outcome.output, outcome.failed) == (expected, True)
 
 
@@ -294,17 +279,9 @@ async def test_progress_is_reported_before_the_end(function: Any):
     def tell(step: CallProgress) -> None:
         steps.append((step.status, step.value or (step.outcome and step.outcome.output)))
 
-    [outcome] = await execute_calls(
-        [call(name_of(function))], resolve_by_name(function), on_progress=tell
-    )
+    [outcome] = await execute_calls([call(name_of(function))], resolve_by_name(function), on_progress=tell)
     last = [("progress", "end")] if function in (streamed, yielded) else []
-    assert steps == [
-        ("executing", None),
-        ("progress", 1),
-        ("progress", {"done": 2}),
-        *last,
-        ("completed", "end"),
-    ]
+    assert steps == [("executing", None), ("progress", 1), ("progress", {"done": 2}), *last, ("completed", "end")]
     assert outcome.output == "end"
 
 
@@ -359,9 +336,7 @@ async def test_progress_after_the_end_is_ignored():
     def tell(step: CallProgress) -> None:
         steps.append(f"{step.call.name} {step.status}")
 
-    await execute_calls(
-        [call("quick"), call("slow")], resolve_by_name(quick, slow), on_progress=tell
-    )
+    await execute_calls([call("quick"), call("slow")], resolve_by_name(quick, slow), on_progress=tell)
     assert steps == ["quick executing", "slow executing", "quick completed", "slow completed"]
 
 
@@ -408,9 +383,7 @@ async def test_cancelling_the_round_cancels_the_tools_and_waits_for_them():
 
     calls = [call("endless", '{"name": "a"}'), call("endless", '{"name": "b"}'), call("streaming")]
     steps = ProgressLog()
-    run = asyncio.create_task(
-        execute_calls(calls, resolve_by_name(endless, streaming), on_progress=steps)
-    )
+    run = asyncio.create_task(execute_calls(calls, resolve_by_name(endless, streaming), on_progress=steps))
     await started.wait()
     await asyncio.sleep(0.01)
     run.cancel()
@@ -449,9 +422,7 @@ async def test_a_function_in_a_thread_is_notified_and_abandoned():
         return "dropped"
 
     steps = ProgressLog()
-    run = asyncio.create_task(
-        execute_calls([call("blocking")], resolve_by_name(blocking), on_progress=steps)
-    )
+    run = asyncio.create_task(execute_calls([call("blocking")], resolve_by_name(blocking), on_progress=steps))
     while not started.is_set():
         await asyncio.sleep(0.001)
     run.cancel()

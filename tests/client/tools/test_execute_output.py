@@ -12,8 +12,7 @@ from msgspec import UNSET
 from pydantic import BaseModel
 
 from antiphon.client.tools.execute import build_output
-from antiphon.protocol.content import InputFile, InputImage, InputText
-from antiphon.protocol.items import ItemReference
+from antiphon.protocol.items import InputFile, InputImage, InputText, ItemReference
 
 
 class Color(Enum):
@@ -70,9 +69,7 @@ def test_a_result_becomes_output(value: object, expected: object):
 
 
 def test_content_among_other_values_is_data():
-    assert (
-        build_output([FILE, 1]) == '[{"type":"input_file","filename":"a.txt","file_data":"QQ=="},1]'
-    )
+    assert build_output([FILE, 1]) == '[{"type":"input_file","filename":"a.txt","file_data":"QQ=="},1]'
     assert FILE.extra is UNSET
 
 

@@ -9,21 +9,10 @@ import pytest
 from jsonschema import Draft202012Validator
 from pydantic import BaseModel, Field
 
-from antiphon.client.tools.arguments import ToolError
 from antiphon.client.tools.signature import ParsedDocstring, ToolContext, parse_docstring
-from antiphon.client.tools.tool import BoundArguments, tool
+from antiphon.client.tools.tool import BoundArguments, ToolError, tool
 from antiphon.protocol.tools import FunctionTool
-from tests.client.tools.sample_types import (
-    INTEGER,
-    STRING,
-    Family,
-    Home,
-    Options,
-    Person,
-    Span,
-    Unit,
-    weather,
-)
+from tests.client.tools.sample_types import INTEGER, STRING, Family, Home, Options, Person, Span, Unit, weather
 
 
 def schema_of(function: Callable[..., Any]) -> dict[str, Any]:
@@ -75,23 +64,14 @@ def test_a_function_is_described_by_its_signature_and_docstring():
         (dict[str, int], {"type": "object", "additionalProperties": INTEGER}),
         (
             tuple[int, str],
-            {
-                "type": "array",
-                "minItems": 2,
-                "maxItems": 2,
-                "prefixItems": [INTEGER, STRING],
-                "items": False,
-            },
+            {"type": "array", "minItems": 2, "maxItems": 2, "prefixItems": [INTEGER, STRING], "items": False},
         ),
         (Annotated[int, "how many"], {**INTEGER, "description": "how many"}),
         (
             Annotated[int, msgspec.Meta(ge=1, description="how many")],
             {**INTEGER, "minimum": 1, "description": "how many"},
         ),
-        (
-            Annotated[int, Field(ge=1, description="how many")],
-            {**INTEGER, "minimum": 1, "description": "how many"},
-        ),
+        (Annotated[int, Field(ge=1, description="how many")], {**INTEGER, "minimum": 1, "description": "how many"}),
     ],
 )
 def test_an_annotation_becomes_a_schema(annotation: Any, expected: object):
@@ -102,11 +82,7 @@ HOME = {
     "title": "Home",
     "description": "Where one lives.",
     "type": "object",
-    "properties": {
-        "street": STRING,
-        "zip": {**STRING, "default": "0000"},
-        "tags": {"type": "array", "items": STRING},
-    },
+    "properties": {"street": STRING, "zip": {**STRING, "default": "0000"}, "tags": {"type": "array", "items": STRING}},
     "required": ["street"],
 }
 OPTIONS = {
@@ -123,16 +99,8 @@ OPTIONS = {
         (Home, {"$ref": "#/$defs/Home"}, {"Home": HOME}),
         (Options, {"$ref": "#/$defs/Options"}, {"Options": OPTIONS}),
         (list[Home], {"type": "array", "items": {"$ref": "#/$defs/Home"}}, {"Home": HOME}),
-        (
-            Annotated[Home, "mine"],
-            {"$ref": "#/$defs/Home", "description": "mine"},
-            {"Home": HOME},
-        ),
-        (
-            Person,
-            {"$ref": "#/$defs/Person"},
-            {"Person": Person.model_json_schema()["$defs"]["Person"]},
-        ),
+        (Annotated[Home, "mine"], {"$ref": "#/$defs/Home", "description": "mine"}, {"Home": HOME}),
+        (Person, {"$ref": "#/$defs/Person"}, {"Person": Person.model_json_schema()["$defs"]["Person"]}),
         (
             Family | None,
             {"anyOf": [{"$ref": "#/$defs/Family"}, {"type": "null"}]},
@@ -219,9 +187,7 @@ def test_the_context_is_not_in_the_schema():
         (eval("lambda a, /: a"), "'a' is positional-only; a model names every argument"),
     ],
 )
-def test_positional_only_and_variadic_parameters_are_rejected(
-    function: Callable[..., Any], message: str
-):
+def test_positional_only_and_variadic_parameters_are_rejected(function: Callable[..., Any], message: str):
     with pytest.raises(TypeError) as caught:
         tool(name="f")(function)
     assert str(caught.value).startswith(f"<lambda> cannot be a tool: {message}")
@@ -233,9 +199,7 @@ def test_a_type_without_a_schema_is_rejected():
     def function(a: Any): ...
 
     function.__annotations__ = {"a": Strange}
-    with pytest.raises(
-        TypeError, match=r"function cannot be a tool: no JSON Schema can be made of"
-    ):
+    with pytest.raises(TypeError, match=r"function cannot be a tool: no JSON Schema can be made of"):
         tool(function)
 
 
@@ -291,9 +255,7 @@ def test_json_is_converted_to_the_annotated_type(annotation: Any, sent: str, exp
 
 
 def test_a_null_means_the_default():
-    assert weather.validate('{"city": "Oslo", "days": null}') == BoundArguments(
-        (), {"city": "Oslo"}
-    )
+    assert weather.validate('{"city": "Oslo", "days": null}') == BoundArguments((), {"city": "Oslo"})
 
 
 @pytest.mark.parametrize(
@@ -321,8 +283,7 @@ def test_a_failed_conversion_is_reported_to_the_model(annotation: Any, sent: str
 
 
 EXPECTED = ParsedDocstring(
-    "Look up the weather.\n\nFor any city.",
-    {"city": "where, in the local spelling", "days": "how many: at most ten"},
+    "Look up the weather.\n\nFor any city.", {"city": "where, in the local spelling", "days": "how many: at most ten"}
 )
 
 GOOGLE = """Look up the weather.

@@ -11,12 +11,7 @@ from jsonschema import Draft202012Validator
 from openai.lib._pydantic import to_strict_json_schema
 from pydantic import BaseModel, Field
 
-from antiphon.client.tools.strict_schema import (
-    MAX_SCHEMA_DEPTH,
-    StrictProblem,
-    StrictSchema,
-    make_strict,
-)
+from antiphon.client.tools.strict_schema import MAX_SCHEMA_DEPTH, StrictProblem, StrictSchema, make_strict
 from antiphon.protocol.json_schema import KEYWORD_VALUES, as_list
 
 STRING = {"type": "string"}
@@ -82,9 +77,7 @@ def test_properties_can_be_named_like_keywords():
         "properties": {"$ref": STRING, "default": STRING, "not": STRING},
         "required": ["$ref", "default", "not"],
     }
-    assert require_strict(schema) == strict_object(
-        {"$ref": STRING, "default": STRING, "not": STRING}
-    )
+    assert require_strict(schema) == strict_object({"$ref": STRING, "default": STRING, "not": STRING})
 
 
 def test_a_missing_type_is_inferred_from_keywords():
@@ -108,10 +101,7 @@ def test_a_missing_type_is_inferred_from_keywords():
         ({"const": None}, {"const": None}),
         ({"const": 1, "title": "One"}, {"title": "One", "anyOf": [{"const": 1}, NULL]}),
         ({"$ref": "#"}, {"anyOf": [{"$ref": "#"}, NULL]}),
-        (
-            {"$ref": "#", "description": "itself"},
-            {"description": "itself", "anyOf": [{"$ref": "#"}, NULL]},
-        ),
+        ({"$ref": "#", "description": "itself"}, {"description": "itself", "anyOf": [{"$ref": "#"}, NULL]}),
         ({"type": "object"}, strict_object({}, type=["object", "null"])),
         ({"type": "array", "items": STRING}, {"type": ["array", "null"], "items": STRING}),
     ],
@@ -155,13 +145,9 @@ def test_a_reference_with_a_description_is_wrapped_in_a_union():
 
 def test_an_all_of_with_one_member_is_unwrapped():
     schema = {**required({"allOf": [{"allOf": [{"$ref": "#/$defs/S"}]}]}), "$defs": {"S": STRING}}
-    assert require_strict(schema) == strict_object(
-        {"a": {"$ref": "#/$defs/S"}}, **{"$defs": {"S": STRING}}
-    )
+    assert require_strict(schema) == strict_object({"a": {"$ref": "#/$defs/S"}}, **{"$defs": {"S": STRING}})
     typed = {"type": "string", "title": "A", "allOf": [{"type": "string", "pattern": "^a"}]}
-    assert require_strict(required(typed)) == strict_object(
-        {"a": {"type": "string", "pattern": "^a", "title": "A"}}
-    )
+    assert require_strict(required(typed)) == strict_object({"a": {"type": "string", "pattern": "^a", "title": "A"}})
 
 
 def test_an_all_of_stays_where_its_neighbours_could_change_its_meaning():
@@ -258,14 +244,7 @@ def test_two_unions_side_by_side_are_a_problem():
 
 
 @pytest.mark.parametrize(
-    "schema",
-    [
-        STRING,
-        {"type": ["object", "null"]},
-        {"enum": [{}]},
-        {"$ref": "#"},
-        {"type": "array", "items": STRING},
-    ],
+    "schema", [STRING, {"type": ["object", "null"]}, {"enum": [{}]}, {"$ref": "#"}, {"type": "array", "items": STRING}]
 )
 def test_a_root_other_than_an_object_is_a_problem(schema: dict[str, Any]):
     message = "strict mode needs an object at the root; make this a property of one"
@@ -280,22 +259,14 @@ def test_a_union_at_the_root_is_a_problem():
 
 
 def test_definitions_of_the_wrong_shape_are_a_problem():
-    assert paths({"type": "object", "$defs": [], "definitions": {"A": 1}}) == [
-        "$defs",
-        "definitions.A",
-    ]
+    assert paths({"type": "object", "$defs": [], "definitions": {"A": 1}}) == ["$defs", "definitions.A"]
 
 
 @pytest.mark.parametrize("key", ["items", "anyOf", "properties", "allOf"])
 def test_deep_nesting_is_a_problem(key: str):
     schema: dict[str, Any] = STRING
     for _ in range(5000):
-        nested = {
-            "items": schema,
-            "anyOf": [schema],
-            "allOf": [schema],
-            "properties": {"a": schema},
-        }
+        nested = {"items": schema, "anyOf": [schema], "allOf": [schema], "properties": {"a": schema}}
         schema = {key: nested[key]}
     problems = make_strict(required(schema)).problems
     deep = f"nested deeper than {MAX_SCHEMA_DEPTH} levels; move it into `$defs`"
@@ -329,9 +300,7 @@ leaves = st.sampled_from(
 
 
 def objects(children: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]:
-    def build(
-        properties: dict[str, Any], demanded: set[str], more: dict[str, Any]
-    ) -> dict[str, Any]:
+    def build(properties: dict[str, Any], demanded: set[str], more: dict[str, Any]) -> dict[str, Any]:
         asked = [name for name in properties if name in demanded]
         return {"type": "object", "properties": properties, "required": asked, **more}
 
@@ -358,10 +327,7 @@ def compounds(children: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
 
 DEFINITIONS = {
     "leaf": {"type": "integer", "minimum": 2},
-    "tree": {
-        "type": "object",
-        "properties": {"left": {"$ref": "#/$defs/tree"}, "n": {"type": "integer"}},
-    },
+    "tree": {"type": "object", "properties": {"left": {"$ref": "#/$defs/tree"}, "n": {"type": "integer"}}},
 }
 expressible = objects(st.recursive(leaves, compounds, max_leaves=8)).map(
     lambda schema: {**schema, "$defs": DEFINITIONS}
@@ -379,9 +345,7 @@ def values(schema: dict[str, Any], root: dict[str, Any], depth: int = 0) -> st.S
     if "enum" in schema or "const" in schema:
         return st.sampled_from(schema.get("enum") or [schema["const"]])
     kinds: dict[str, Callable[[], st.SearchStrategy[Any]]] = {
-        "object": lambda: st.fixed_dictionaries(
-            {n: inner(s) for n, s in schema["properties"].items()}
-        ),
+        "object": lambda: st.fixed_dictionaries({n: inner(s) for n, s in schema["properties"].items()}),
         "array": lambda: st.lists(inner(schema["items"]), max_size=2),
         "string": lambda: st.text(max_size=3),
         "boolean": st.booleans,
@@ -406,10 +370,7 @@ def without_nulls(value: Any, schema: dict[str, Any], root: dict[str, Any]) -> A
         return value
     properties, asked = schema.get("properties", {}), schema.get("required", [])
     retained = {name: entry for name, entry in value.items() if name in asked or entry is not None}
-    return {
-        name: without_nulls(entry, properties.get(name, {}), root)
-        for name, entry in retained.items()
-    }
+    return {name: without_nulls(entry, properties.get(name, {}), root) for name, entry in retained.items()}
 
 
 def every_schema(schema: Any) -> list[dict[str, Any]]:
@@ -432,9 +393,7 @@ def assert_strict(schema: dict[str, Any]) -> None:
 
 @given(expressible)
 @settings(deadline=None)
-def test_converted_schemas_are_closed_and_stable(
-    schema: dict[str, Any],
-):
+def test_converted_schemas_are_closed_and_stable(schema: dict[str, Any]):
     result = make_strict(schema)
     assert result.problems == []
     assert_strict(result.schema)
@@ -451,9 +410,7 @@ def test_a_strict_value_without_its_nulls_satisfies_the_original(data: st.DataOb
     Draft202012Validator(schema).validate(without_nulls(value, schema, schema))
 
 
-def accepted_values(
-    schema: dict[str, Any], root: dict[str, Any]
-) -> st.SearchStrategy[tuple[Any, Any]]:
+def accepted_values(schema: dict[str, Any], root: dict[str, Any]) -> st.SearchStrategy[tuple[Any, Any]]:
     """Any value that a schema allows, and the same with nulls for omitted properties."""
     inner = lambda entry: accepted_values(entry, root)  # noqa: E731
     if "$ref" in schema:
@@ -485,9 +442,7 @@ def objects_with_nulls(
 
 @given(st.data())
 @settings(deadline=None)
-def test_original_values_stay_valid_with_nulls_for_omitted_properties(
-    data: st.DataObject,
-):
+def test_original_values_stay_valid_with_nulls_for_omitted_properties(data: st.DataObject):
     schema = data.draw(expressible)
     value, filled = data.draw(accepted_values(schema, schema))
     Draft202012Validator(schema).validate(value)
@@ -504,9 +459,7 @@ keywords = st.sampled_from(
 )
 words = st.sampled_from(["string", "object", "array", "null", "#", "#/$defs/a", "a", "date", ""])
 scalars = st.none() | st.booleans() | st.integers() | st.floats() | words
-anything = st.recursive(
-    scalars, lambda some: st.lists(some, max_size=3) | st.dictionaries(keywords, some, max_size=4)
-)
+anything = st.recursive(scalars, lambda some: st.lists(some, max_size=3) | st.dictionaries(keywords, some, max_size=4))
 
 
 @given(st.dictionaries(keywords, anything))

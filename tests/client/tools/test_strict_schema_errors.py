@@ -35,9 +35,7 @@ def explain(message: str, param: str | None = None, **more: Any) -> str:
     return str(explain_schema_error(error, TOOLS))
 
 
-@pytest.mark.parametrize(
-    "param", ["tools[1].parameters", "tools.1.function.parameters", "tools.1.custom.input_schema"]
-)
+@pytest.mark.parametrize("param", ["tools[1].parameters", "tools.1.function.parameters", "tools.1.custom.input_schema"])
 def test_a_tool_is_found_by_its_index(param: str):
     assert explain("Invalid schema.", param) == f"Invalid schema. {COUNT}"
 

@@ -15,16 +15,7 @@ from antiphon.client.tools.signature import ToolContext
 from antiphon.client.tools.tool import Tool, tool
 from antiphon.protocol.errors import RequestError
 from antiphon.protocol.tools import FunctionTool
-from tests.client.tools.sample_types import (
-    INTEGER,
-    Family,
-    Home,
-    Options,
-    Person,
-    Span,
-    Unit,
-    weather,
-)
+from tests.client.tools.sample_types import INTEGER, Family, Home, Options, Person, Span, Unit, weather
 
 
 def test_the_function_can_still_be_called():

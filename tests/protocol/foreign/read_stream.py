@@ -7,7 +7,7 @@ from antiphon.protocol.events import Event
 from antiphon.protocol.foreign.lenient import LENIENT
 from antiphon.protocol.foreign.reader import ForeignReader
 from antiphon.protocol.foreign.strict import ForeignChecker
-from antiphon.protocol.json_values import JsonObject
+from antiphon.protocol.struct import JsonObject
 
 Json = dict[str, Any]
 

@@ -7,17 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import UNSET
 
-from antiphon.protocol.content import OutputText, UrlCitation
 from antiphon.protocol.errors import ErrorPayload
 from antiphon.protocol.foreign.lenient import LENIENT
-from antiphon.protocol.items import FunctionCall, Message, Reasoning
+from antiphon.protocol.items import FunctionCall, Message, OutputText, Reasoning, UrlCitation
 from antiphon.protocol.request import Request
-from antiphon.protocol.response import (
-    CompactResource,
-    InputTokens,
-    Response,
-    ResponseUsage,
-)
+from antiphon.protocol.response import CompactResource, InputTokens, Response, ResponseUsage
 from antiphon.protocol.struct import ProtocolStruct, encode, to_builtins
 from tests.protocol.foreign.test_reader import VALUES
 from tests.protocol.strategies import ITEMS
@@ -44,9 +38,7 @@ KINDS: list[type[ProtocolStruct]] = [
         (
             ResponseUsage,
             {"input_tokens": 3.0, "output_tokens": "many", "input_tokens_details": None},
-            ResponseUsage(
-                input_tokens=3, output_tokens=0, total_tokens=0, extra={"output_tokens": "many"}
-            ),
+            ResponseUsage(input_tokens=3, output_tokens=0, total_tokens=0, extra={"output_tokens": "many"}),
         ),
         (
             Message,
@@ -62,11 +54,7 @@ def test_fields_that_fit_are_read(kind: type[ProtocolStruct], raw: object, value
     read = LENIENT.read(kind, raw)
     if isinstance(value, dict):
         assert isinstance(read, Message)
-        assert (read.role, read.phase, [read.text]) == (
-            value["role"],
-            value["phase"],
-            value["content"],
-        )
+        assert (read.role, read.phase, [read.text]) == (value["role"], value["phase"], value["content"])
     else:
         assert read == value
 
@@ -85,20 +73,10 @@ def test_fields_of_the_wrong_shape_are_kept_in_extra():
             "novelty": True,
         },
     )
-    assert response.extra == {
-        "instructions": ["Be brief."],
-        "parallel_tool_calls": "yes",
-        "novelty": True,
-    }
+    assert response.extra == {"instructions": ["Be brief."], "parallel_tool_calls": "yes", "novelty": True}
     assert (response.metadata, response.top_p) == ({"a": "b"}, 1.0)
     assert [to_builtins(tool) for tool in response.tools] == [
-        {
-            "type": "function",
-            "name": "f x",
-            "description": None,
-            "parameters": None,
-            "strict": None,
-        },
+        {"type": "function", "name": "f x", "description": None, "parameters": None, "strict": None},
         {"type": "lathe", "rpm": 9},
     ]
     assert [to_builtins(item) for item in response.output] == [{"type": "ballad", "verses": 3}]

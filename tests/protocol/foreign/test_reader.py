@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from antiphon.protocol.content import OutputText
 from antiphon.protocol.errors import RemoteProtocolError
 from antiphon.protocol.events import (
     Event,
@@ -18,7 +17,7 @@ from antiphon.protocol.events import (
     ResponseCreated,
 )
 from antiphon.protocol.fold import fold
-from antiphon.protocol.items import ExtensionItem, Message
+from antiphon.protocol.items import ExtensionItem, Message, OutputText
 from antiphon.protocol.struct import encode
 from tests.adapters.scenes import responses as openai
 from tests.protocol.broken_streams import (
@@ -79,9 +78,7 @@ def test_the_response_grows_with_the_stream():
 
 @pytest.mark.parametrize("spelling", ["reasoning", "reasoning_text", "reasoning_content"])
 def test_every_spelling_of_reasoning_events_is_read(spelling: str):
-    written = json.loads(
-        json.dumps(to_raw(LEGAL)).replace("response.reasoning.", f"response.{spelling}.")
-    )
+    written = json.loads(json.dumps(to_raw(LEGAL)).replace("response.reasoning.", f"response.{spelling}."))
     events_read, _ = read_stream(written, strict=True)
     assert events_read == LEGAL
     assert any(isinstance(event, ReasoningDelta) for event in events_read)
@@ -93,10 +90,7 @@ def test_openais_own_items_get_its_slug():
     searching = {"type": "response.web_search_call.searching", "item_id": "ws_1", "output_index": 0}
     events = [
         {"type": "response.created", "response": openai.response(status="in_progress", usage=None)},
-        {
-            "type": "response.in_progress",
-            "response": openai.response(status="in_progress", usage=None),
-        },
+        {"type": "response.in_progress", "response": openai.response(status="in_progress", usage=None)},
         {"type": "response.output_item.added", "output_index": 0, "item": begin},
         searching,
         {"type": "response.output_item.done", "output_index": 0, "item": found},
@@ -104,15 +98,11 @@ def test_openais_own_items_get_its_slug():
     ]
     sent = [event | {"sequence_number": number} for number, event in enumerate(events)]
     events_read, reader = read_stream(sent, strict=True)
-    item = ExtensionItem(
-        type="openai:web_search_call", id="ws_1", status="completed", extra={"action": {"q": "a"}}
-    )
+    item = ExtensionItem(type="openai:web_search_call", id="ws_1", status="completed", extra={"action": {"q": "a"}})
     assert reader.response is not None
     assert reader.response.output == [item]
     assert events_read[3] == ExtensionEvent(
-        type="response.web_search_call.searching",
-        sequence_number=3,
-        extra={"item_id": "ws_1", "output_index": 0},
+        type="response.web_search_call.searching", sequence_number=3, extra={"item_id": "ws_1", "output_index": 0}
     )
 
 
@@ -135,9 +125,7 @@ EXPECTED_TEXTS = {
 INVALID_STREAMS = RULE_BREAKS | {name: events for name, (events, _) in KNOWN_MISTAKES.items()}
 
 
-@pytest.mark.parametrize(
-    "name", [name for name in INVALID_STREAMS if name != "a stream that just stops"]
-)
+@pytest.mark.parametrize("name", [name for name in INVALID_STREAMS if name != "a stream that just stops"])
 def test_a_lenient_reader_passes_every_event_of_an_illegal_stream(name: str):
     events_read, reader = read_stream(INVALID_STREAMS[name])
     sent = [event["type"] for event in INVALID_STREAMS[name]]
@@ -181,11 +169,7 @@ def test_unknown_words_and_fields_of_a_response_are_kept():
     assert isinstance(event, ResponseCreated)
     response = event.response
     assert response.reasoning is not None
-    assert (response.status, response.service_tier, response.truncation) == (
-        "paused",
-        "warp",
-        "middle",
-    )
+    assert (response.status, response.service_tier, response.truncation) == ("paused", "warp", "middle")
     assert (response.reasoning.effort, response.reasoning.get("mode")) == ("ultra", "deep")
     assert response.created_at == 1756315696
     assert response.get("billing") == {"payer": "us"}
@@ -245,9 +229,7 @@ PIECES = st.sampled_from(
 )
 
 
-NAMES = sorted(
-    {*event_types([*LEGAL, *TRUNCATED, *FAILED]), "error", "acme:tick", "what", "response.queued"}
-)
+NAMES = sorted({*event_types([*LEGAL, *TRUNCATED, *FAILED]), "error", "acme:tick", "what", "response.queued"})
 
 
 EVENTS = st.fixed_dictionaries(
@@ -308,11 +290,7 @@ def test_unknown_fields_of_a_delta_are_kept_in_a_long_text():
     deltas = [event | {"probability": 1} if "delta" in event else event for event in events]
     read, reader = read_stream(deltas)
     found = [event for event in read if isinstance(event, OutputTextDelta)]
-    assert [(event.delta, event.get("probability")) for event in found] == [
-        ("a", 1),
-        ("b", 1),
-        ("c", 1),
-    ]
+    assert [(event.delta, event.get("probability")) for event in found] == [("a", 1), ("b", 1), ("c", 1)]
     assert reader.response is not None
     assert reader.response.output_text == "abc"
 

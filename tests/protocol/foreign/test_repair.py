@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from antiphon.protocol.content import OutputText
 from antiphon.protocol.events import (
     ContentPartAdded,
     FunctionCallArgumentsDelta,
@@ -12,11 +11,8 @@ from antiphon.protocol.events import (
 )
 from antiphon.protocol.fold import fold
 from antiphon.protocol.foreign.lenient import LENIENT
-from antiphon.protocol.items import FunctionCall, Message
-from tests.protocol.broken_streams import (
-    KNOWN_MISTAKES,
-    LEGAL,
-)
+from antiphon.protocol.items import FunctionCall, Message, OutputText
+from tests.protocol.broken_streams import KNOWN_MISTAKES, LEGAL
 from tests.protocol.foreign.read_stream import make_reader
 
 
@@ -67,13 +63,7 @@ def item_event(type: str, item: dict[str, Any], index: int | None) -> dict[str, 
     return {"type": f"response.output_item.{type}", "item": item, **place}
 
 
-CALL: dict[str, Any] = {
-    "type": "function_call",
-    "id": "fc_0",
-    "call_id": "c",
-    "name": "f",
-    "arguments": "{}",
-}
+CALL: dict[str, Any] = {"type": "function_call", "id": "fc_0", "call_id": "c", "name": "f", "arguments": "{}"}
 
 
 def test_an_item_that_is_added_again_after_it_was_done_stays_one_item():
@@ -107,8 +97,7 @@ def test_an_event_without_id_and_index_is_about_the_open_item_of_its_kind():
 def test_an_item_of_the_final_output_is_found_by_its_id_before_its_likeness():
     tracker = make_reader().items
     first, second = (
-        tracker.locate(OutputItemAdded, {"item": LENIENT.read_item(CALL | {"id": id})})
-        for id in ("fc_0", "fc_1")
+        tracker.locate(OutputItemAdded, {"item": LENIENT.read_item(CALL | {"id": id})}) for id in ("fc_0", "fc_1")
     )
     output = [LENIENT.read_item(CALL | {"id": id}) for id in ("other", "fc_0")]
     assert tracker.match_output(list(output)) == [second, first]

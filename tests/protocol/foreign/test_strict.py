@@ -6,9 +6,7 @@ from typing import Any
 import pytest
 
 from antiphon.protocol.errors import RemoteProtocolError
-from antiphon.protocol.events import (
-    Event,
-)
+from antiphon.protocol.events import Event
 from antiphon.protocol.fold import fold
 from antiphon.protocol.foreign.strict import ForeignChecker
 from antiphon.protocol.rules import RULES
@@ -25,9 +23,7 @@ from tests.protocol.broken_streams import (
     TRUNCATED,
     to_raw,
 )
-from tests.protocol.builders import (
-    event_types,
-)
+from tests.protocol.builders import event_types
 from tests.protocol.foreign.read_stream import make_reader, read_stream
 
 LEGAL_STREAMS = [LEGAL, PARALLEL_CALLS, NO_OUTPUT, TRUNCATED, FAILED]

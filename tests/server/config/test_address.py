@@ -2,11 +2,7 @@
 
 import pytest
 
-from antiphon.server.config.address import (
-    invalid_url_problem,
-    is_loopback,
-    is_unencrypted,
-)
+from antiphon.server.config.tables import invalid_url_problem, is_loopback, is_unencrypted
 
 
 @pytest.mark.parametrize(

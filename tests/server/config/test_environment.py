@@ -45,31 +45,16 @@ ENVIRONMENTS: list[tuple[str, dict[str, str], dict[str, str], str | None]] = [
         {"api_key_env": "OPENAI_API_KEY", "base_url": "http://127.0.0.1:1/v1"},
         "k",
     ),
-    (
-        "openai",
-        {"OPENAI_BASE_URL": "http://127.0.0.1:1/v1"},
-        {"base_url": "http://127.0.0.1:1/v1"},
-        None,
-    ),
+    ("openai", {"OPENAI_BASE_URL": "http://127.0.0.1:1/v1"}, {"base_url": "http://127.0.0.1:1/v1"}, None),
     ("anthropic", {"ANTHROPIC_API_KEY": "k"}, {"api_key_env": "ANTHROPIC_API_KEY"}, "k"),
     ("anthropic", {"ANTHROPIC_AUTH_TOKEN": "t"}, {"api_key_env": "ANTHROPIC_AUTH_TOKEN"}, "t"),
-    (
-        "anthropic",
-        {"ANTHROPIC_API_KEY": "k", "ANTHROPIC_AUTH_TOKEN": "t"},
-        {"api_key_env": "ANTHROPIC_API_KEY"},
-        "k",
-    ),
+    ("anthropic", {"ANTHROPIC_API_KEY": "k", "ANTHROPIC_AUTH_TOKEN": "t"}, {"api_key_env": "ANTHROPIC_API_KEY"}, "k"),
     ("anthropic", {"ANTHROPIC_BASE_URL": HERE}, {"base_url": HERE}, None),
     ("writer", {"WRITER_BASE_URL": HERE}, {"base_url": HERE}, None),
     ("google", {"GOOGLE_GEMINI_BASE_URL": HERE}, {"base_url": HERE}, None),
     ("google", VERTEX | {"GOOGLE_GEMINI_BASE_URL": HERE}, {"project": "p"}, None),
     ("writer", {"WRITER_API_KEY": "k"}, {"api_key_env": "WRITER_API_KEY"}, "k"),
-    (
-        "azure",
-        AZURE,
-        {"api_key_env": "AZURE_OPENAI_API_KEY", "endpoint": "https://me.openai.azure.com"},
-        "k",
-    ),
+    ("azure", AZURE, {"api_key_env": "AZURE_OPENAI_API_KEY", "endpoint": "https://me.openai.azure.com"}, "k"),
     (
         "azure",
         AZURE | {"OPENAI_API_VERSION": "2025-04-01-preview"},
@@ -81,12 +66,7 @@ ENVIRONMENTS: list[tuple[str, dict[str, str], dict[str, str], str | None]] = [
         "k",
     ),
     ("google", {"GOOGLE_API_KEY": "k"}, {"api_key_env": "GOOGLE_API_KEY"}, "k"),
-    (
-        "google",
-        {"GOOGLE_API_KEY": "b", "GEMINI_API_KEY": "a"},
-        {"api_key_env": "GEMINI_API_KEY"},
-        "a",
-    ),
+    ("google", {"GOOGLE_API_KEY": "b", "GEMINI_API_KEY": "a"}, {"api_key_env": "GEMINI_API_KEY"}, "a"),
     ("google", VERTEX, {"project": "p"}, None),
     (
         "google",
@@ -94,12 +74,7 @@ ENVIRONMENTS: list[tuple[str, dict[str, str], dict[str, str], str | None]] = [
         {"project": "p", "location": "europe-west1"},
         None,
     ),
-    (
-        "bedrock",
-        {"AWS_BEARER_TOKEN_BEDROCK": "k"},
-        {"api_key_env": "AWS_BEARER_TOKEN_BEDROCK"},
-        "k",
-    ),
+    ("bedrock", {"AWS_BEARER_TOKEN_BEDROCK": "k"}, {"api_key_env": "AWS_BEARER_TOKEN_BEDROCK"}, "k"),
     ("bedrock", AWS, {"region": "eu-west-1"}, None),
     ("bedrock", AWS | {"AWS_REGION": "us-west-2"}, {"region": "us-west-2"}, None),
     (
@@ -108,12 +83,7 @@ ENVIRONMENTS: list[tuple[str, dict[str, str], dict[str, str], str | None]] = [
         {"base_url": "https://o.example/v1", "api_key_env": "OPENRESPONSES_API_KEY"},
         "k",
     ),
-    (
-        "responses",
-        {"OPENRESPONSES_BASE_URL": "https://o.example"},
-        {"base_url": "https://o.example"},
-        None,
-    ),
+    ("responses", {"OPENRESPONSES_BASE_URL": "https://o.example"}, {"base_url": "https://o.example"}, None),
 ]
 
 
@@ -121,20 +91,8 @@ ENVIRONMENTS: list[tuple[str, dict[str, str], dict[str, str], str | None]] = [
     ("name", "key", "address", "path", "shown"),
     [
         ("anthropic", "ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL", "/v1/messages", "x-api-key"),
-        (
-            "anthropic",
-            "ANTHROPIC_AUTH_TOKEN",
-            "ANTHROPIC_BASE_URL",
-            "/v1/messages",
-            "authorization",
-        ),
-        (
-            "google",
-            "GEMINI_API_KEY",
-            "GOOGLE_GEMINI_BASE_URL",
-            "/v1beta/models/m:generateContent",
-            "x-goog-api-key",
-        ),
+        ("anthropic", "ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_BASE_URL", "/v1/messages", "authorization"),
+        ("google", "GEMINI_API_KEY", "GOOGLE_GEMINI_BASE_URL", "/v1beta/models/m:generateContent", "x-goog-api-key"),
         ("writer", "WRITER_API_KEY", "WRITER_BASE_URL", "/v1/chat", "authorization"),
     ],
 )
@@ -159,9 +117,7 @@ def test_the_base_url_is_read_from_the_providers_variable(
         ('project = "p"', None),
     ],
 )
-def test_the_file_overrides_vertex_variables_of_the_environment(
-    table: str, base_url: str | None
-) -> None:
+def test_the_file_overrides_vertex_variables_of_the_environment(table: str, base_url: str | None) -> None:
     config = parse_config(f"[providers.google]\n{table}\n", {"GOOGLE_GEMINI_BASE_URL": HERE})
     assert config.providers["google"].base_url == base_url
 
@@ -194,11 +150,7 @@ def test_a_providers_own_variables_suffice(
         ({"AWS_PROFILE": "me"}, "bedrock", "AWS_REGION is not set"),
         ({"AWS_REGION": "eu-west-1"}, "bedrock", "AWS_BEARER_TOKEN_BEDROCK is not set"),
         ({"GOOGLE_CLOUD_PROJECT": "p"}, "google", "GEMINI_API_KEY is not set"),
-        (
-            {"GOOGLE_GENAI_USE_VERTEXAI": "1", "GEMINI_API_KEY": "k"},
-            "google",
-            "GOOGLE_CLOUD_PROJECT is not set",
-        ),
+        ({"GOOGLE_GENAI_USE_VERTEXAI": "1", "GEMINI_API_KEY": "k"}, "google", "GOOGLE_CLOUD_PROJECT is not set"),
         (
             {"GOOGLE_GENAI_USE_VERTEXAI": "true", "GOOGLE_CLOUD_LOCATION": "europe-west1"},
             "google",
@@ -212,11 +164,7 @@ def test_a_providers_own_variables_suffice(
             "OPENAI_BASE_URL is not an http(s) URL",
         ),
         ({"OLLAMA_HOST": "a b"}, "ollama", "OLLAMA_HOST is not an http(s) URL"),
-        (
-            {"OPENAI_API_KEY": "two\nlines"},
-            "openai",
-            "OPENAI_API_KEY does not hold a valid key",
-        ),
+        ({"OPENAI_API_KEY": "two\nlines"}, "openai", "OPENAI_API_KEY does not hold a valid key"),
     ],
 )
 def test_missing_variables_are_named(environ: dict[str, str], name: str, reason: str) -> None:

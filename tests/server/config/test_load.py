@@ -11,12 +11,7 @@ from antiphon import agent
 from antiphon.adapters.base import Capabilities, Provider
 from antiphon.adapters.features import ALL_FEATURES
 from antiphon.adapters.registry import BUILT_IN, adapter_class
-from antiphon.server.config.load import (
-    ConfigError,
-    GatewayConfig,
-    load_config,
-    parse_config,
-)
+from antiphon.server.config.load import ConfigError, GatewayConfig, load_config, parse_config
 from antiphon.server.config.tables import MODEL_KEYS, provider_keys
 from antiphon.server.settings import Settings
 from tests.run_server import ROOT
@@ -47,9 +42,7 @@ best = ["anthropic/claude-x", "fast", "local/big", "local/small"]
 
 
 def test_a_file_names_providers_their_models_and_aliases() -> None:
-    small = Capabilities(
-        window=8192, max_output_tokens=4096, lacks=frozenset({"images", "json_schema"})
-    )
+    small = Capabilities(window=8192, max_output_tokens=4096, lacks=frozenset({"images", "json_schema"}))
     config = parse_config(LOCAL, {"LOCAL_KEY": "k"})
     assert config == GatewayConfig(
         providers={
@@ -61,25 +54,18 @@ def test_a_file_names_providers_their_models_and_aliases() -> None:
                 headers={"x-team": "a"},
                 models={"small": small},
             ),
-            "anthropic": Provider(
-                name="anthropic", adapter="anthropic", api_key_env="ANTHROPIC_API_KEY"
-            ),
+            "anthropic": Provider(name="anthropic", adapter="anthropic", api_key_env="ANTHROPIC_API_KEY"),
             "ollama": OLLAMA,
         },
         keys={"local": "k"},
-        models={
-            "fast": ["local/small"],
-            "best": ["anthropic/claude-x", "local/small", "local/big"],
-        },
+        models={"fast": ["local/small"], "best": ["anthropic/claude-x", "local/small", "local/big"]},
         reasons=UNSET,
     )
     assert config.ready == ["local", "ollama"]
 
 
 def test_a_providers_timeouts_are_read_from_the_file() -> None:
-    output = (
-        "[providers.ollama]\ntimeouts = { connect = 5, first_byte = 60.5, idle = 30, total = 600 }"
-    )
+    output = "[providers.ollama]\ntimeouts = { connect = 5, first_byte = 60.5, idle = 30, total = 600 }"
     (found,) = parse_config(output, {}).providers.values()
     assert found.timeouts == {"connect": 5.0, "first_byte": 60.5, "idle": 30.0, "total": 600.0}
 
@@ -106,10 +92,7 @@ def test_a_file_wins_over_the_environment() -> None:
     config = parse_config(named, environ | {"MY_KEY": "mine"})
     assert config.keys == {"openai": "mine"}
     assert config.providers["openai"] == Provider(
-        name="openai",
-        adapter="openai",
-        base_url="https://mine.example/v1",
-        api_key_env="MY_KEY",
+        name="openai", adapter="openai", base_url="https://mine.example/v1", api_key_env="MY_KEY"
     )
 
 
@@ -165,9 +148,7 @@ FILED: list[tuple[str, dict[str, str], dict[str, str]]] = [
 
 
 @pytest.mark.parametrize(("table", "environ", "reasons"), FILED)
-def test_a_fully_configured_provider_is_ready(
-    table: str, environ: dict[str, str], reasons: dict[str, str]
-) -> None:
+def test_a_fully_configured_provider_is_ready(table: str, environ: dict[str, str], reasons: dict[str, str]) -> None:
     config = parse_config(f"[providers.x]\n{table}\n", environ)
     assert {name: config.reasons[name] for name in config.reasons if name == "x"} == reasons
     assert Settings().with_config(config).ready == config.ready
@@ -181,9 +162,7 @@ def test_bedrocks_region_and_profile_stand_in_the_file_or_the_environment() -> N
         name="aws", adapter="bedrock", region="us-west-2", api_key_env="AWS_BEARER_TOKEN_BEDROCK"
     )
     text += 'region = "eu-west-1"\nprofile = "work"\n'
-    assert only(text, "aws", environ) == Provider(
-        name="aws", adapter="bedrock", region="eu-west-1", profile="work"
-    )
+    assert only(text, "aws", environ) == Provider(name="aws", adapter="bedrock", region="eu-west-1", profile="work")
 
 
 @pytest.mark.parametrize(
@@ -204,9 +183,7 @@ def test_bedrocks_region_can_come_from_the_profile(
 ) -> None:
     file = tmp_path / "config"
     file.write_text(
-        "[default]\nregion = ap-south-1\n"
-        "[profile work]\nregion = eu-central-1\n"
-        "[profile bare]\noutput = json\n"
+        "[default]\nregion = ap-south-1\n[profile work]\nregion = eu-central-1\n[profile bare]\noutput = json\n"
     )
     text = f'[providers.aws]\nadapter = "bedrock"\n{table}\n'
     assert only(text, "aws", environ | {"AWS_CONFIG_FILE": str(file)}).region == region
@@ -225,9 +202,7 @@ def test_a_hook_lies_beside_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr("sys.path", list(sys.path))
     (tmp_path / "my_hook_in_a_file.py").write_text("async def change(body): return None\n")
     source = tmp_path / "antiphon.toml"
-    source.write_text(
-        '[providers.openai]\ntransform_request = "my_hook_in_a_file:change"', encoding="utf-8-sig"
-    )
+    source.write_text('[providers.openai]\ntransform_request = "my_hook_in_a_file:change"', encoding="utf-8-sig")
     hook = load_config(source, {}).providers["openai"].transform_request
     assert getattr(hook, "__name__", "") == "change"
 
@@ -235,10 +210,7 @@ def test_a_hook_lies_beside_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_an_alias_may_name_an_agent_or_another_alias() -> None:
     text = '[models]\na = ["b", "my-agent/loud"]\nb = ["demo", "ollama/x/y:z"]\n'
     config = parse_config(text, {}, agents=["demo", "my-agent", "my-agent/loud"])
-    assert config.models == {
-        "a": ["demo", "ollama/x/y:z", "my-agent/loud"],
-        "b": ["demo", "ollama/x/y:z"],
-    }
+    assert config.models == {"a": ["demo", "ollama/x/y:z", "my-agent/loud"], "b": ["demo", "ollama/x/y:z"]}
 
 
 def test_an_alias_to_a_provider_without_an_address_leads_on() -> None:
@@ -275,23 +247,15 @@ def test_a_key_that_others_can_read_is_warned_of(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, url: str, warned: bool
 ) -> None:
     source = tmp_path / "antiphon.toml"
-    source.write_text(
-        '[providers.local]\nadapter = "openai"\n'
-        + f'base_url = "{url}"\napi_key_env = "LOCAL_KEY"\n'
-    )
+    source.write_text('[providers.local]\nadapter = "openai"\n' + f'base_url = "{url}"\napi_key_env = "LOCAL_KEY"\n')
     with caplog.at_level(logging.WARNING, "antiphon.config"):
         load_config(source, {"LOCAL_KEY": "sk-hidden"})
         load_config(source, {})
-    output = (
-        f"local: the key in LOCAL_KEY is sent to {url} unencrypted, and can be read on the way. "
-        "Use https."
-    )
+    output = f"local: the key in LOCAL_KEY is sent to {url} unencrypted, and can be read on the way. Use https."
     assert caplog.messages == ([output] if warned else [])
 
 
-def test_settings_do_not_read_the_configuration_by_default(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_settings_do_not_read_the_configuration_by_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [*AZURE, "AWS_REGION", "GOOGLE_CLOUD_PROJECT", "OLLAMA_HOST"]:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.chdir(tmp_path)
@@ -313,14 +277,9 @@ def test_settings_do_not_read_the_configuration_by_default(
 
 def test_the_example_is_read() -> None:
     config = load_config(ROOT / "examples" / "providers" / "antiphon.toml", {"OPEN_KEY": "k"})
-    assert list(config.providers) == [
-        *("local", "anthropic", "work", "aws", "vertex", "open", "ollama")
-    ]
+    assert list(config.providers) == [*("local", "anthropic", "work", "aws", "vertex", "open", "ollama")]
     assert config.ready == ["local", "aws", "vertex", "open", "ollama"]
-    assert config.models == {
-        "fast": ["local/small"],
-        "best": ["anthropic/claude-haiku-4-5", "local/small"],
-    }
+    assert config.models == {"fast": ["local/small"], "best": ["anthropic/claude-haiku-4-5", "local/small"]}
 
 
 DOCS = (ROOT / "docs" / "configuration.md").read_text()
@@ -336,9 +295,7 @@ def test_every_example_of_the_documentation_is_read() -> None:
 
 def test_the_documentation_names_every_key_variable_and_feature() -> None:
     kinds = [adapter_class(name) for name in BUILT_IN]
-    variables = {
-        name for kind in kinds for names in kind.field_variables.values() for name in names
-    }
+    variables = {name for kind in kinds for names in kind.field_variables.values() for name in names}
     keys = {name for kind in kinds for name in kind.key_env}
     names = {*variables, *keys, *provider_keys(), *MODEL_KEYS, *ALL_FEATURES, *BUILT_IN}
     names -= {"models"}

@@ -23,78 +23,44 @@ NO_VARIABLE = (
 )
 
 MISTAKES: list[tuple[str, str]] = [
-    (
-        "[providers",
-        "this is not TOML: Expected ']' at the end of a table declaration (at end of document).",
-    ),
+    ("[providers", "this is not TOML: Expected ']' at the end of a table declaration (at end of document)."),
     ("[models]\n\na = = 1", "this is not TOML: Invalid value (at line 3, column 5)."),
     ("[provider.x]", "provider: there is no such key. Did you mean 'providers'?"),
     ("port = 1", "port: there is no such key. There are models, providers."),
     (
         "providers = 1",
-        "providers: expected a table, got an integer. "
-        'Write [providers.local] and adapter = "openai" below it.',
+        'providers: expected a table, got an integer. Write [providers.local] and adapter = "openai" below it.',
     ),
-    (
-        "models = []",
-        'models: expected a table, got an array. Write [models] and fast = "local/small" below it.',
-    ),
+    ("models = []", 'models: expected a table, got an array. Write [models] and fast = "local/small" below it.'),
     (
         "[providers]\nlocal = 1",
-        "providers.local: expected a table, got an integer. "
-        'Write [providers.local] and adapter = "openai" below it.',
+        'providers.local: expected a table, got an integer. Write [providers.local] and adapter = "openai" below it.',
     ),
-    (
-        TABLE,
-        f'providers.local.adapter: this key is missing. Write adapter = "openai", or another of '
-        f"{NAMES}.",
-    ),
-    (
-        TABLE + 'adapter = "opnai"',
-        "providers.local.adapter: there is no adapter 'opnai'. Did you mean 'openai'?",
-    ),
-    (
-        TABLE + 'adapter = "cohere"',
-        f"providers.local.adapter: there is no adapter 'cohere'. Use one of {NAMES}.",
-    ),
-    (
-        TABLE + "adapter = 1",
-        'providers.local.adapter: expected a string, got an integer. Write adapter = "openai".',
-    ),
-    (
-        OPENAI + "base_url = 1",
-        f"providers.local.base_url: expected a string, got an integer. Write {EXAMPLE}.",
-    ),
+    (TABLE, f'providers.local.adapter: this key is missing. Write adapter = "openai", or another of {NAMES}.'),
+    (TABLE + 'adapter = "opnai"', "providers.local.adapter: there is no adapter 'opnai'. Did you mean 'openai'?"),
+    (TABLE + 'adapter = "cohere"', f"providers.local.adapter: there is no adapter 'cohere'. Use one of {NAMES}."),
+    (TABLE + "adapter = 1", 'providers.local.adapter: expected a string, got an integer. Write adapter = "openai".'),
+    (OPENAI + "base_url = 1", f"providers.local.base_url: expected a string, got an integer. Write {EXAMPLE}."),
     (
         OPENAI + 'base_url = "localhost:80"',
         f"providers.local.base_url: 'localhost:80' is not an http(s) URL. Write {EXAMPLE}.",
     ),
-    (
-        OPENAI + 'base_url = ""',
-        f"providers.local.base_url: '' is not an http(s) URL. Write {EXAMPLE}.",
-    ),
-    (
-        OPENAI + 'base_url = "http://"',
-        f"providers.local.base_url: 'http://' is not an http(s) URL. Write {EXAMPLE}.",
-    ),
+    (OPENAI + 'base_url = ""', f"providers.local.base_url: '' is not an http(s) URL. Write {EXAMPLE}."),
+    (OPENAI + 'base_url = "http://"', f"providers.local.base_url: 'http://' is not an http(s) URL. Write {EXAMPLE}."),
     (
         OPENAI + 'base_url = "http://a:x"',
         f"providers.local.base_url: 'http://a:x' is not an http(s) URL. Write {EXAMPLE}.",
     ),
     (
         OPENAI + 'base_url = "https://a.b/v1?k=1"',
-        "providers.local.base_url: 'https://a.b/v1?k=1' has a "
-        f"query or a fragment. Write {EXAMPLE}.",
+        f"providers.local.base_url: 'https://a.b/v1?k=1' has a query or a fragment. Write {EXAMPLE}.",
     ),
     (
         OPENAI + 'base_url = "https://me:secret@a.b"',
         "providers.local.base_url: contains a user name or "
         "password. Put the key into an environment variable and name it in api_key_env.",
     ),
-    (
-        OPENAI + 'base_ur = "http://a"',
-        "providers.local.base_ur: there is no such key. Did you mean 'base_url'?",
-    ),
+    (OPENAI + 'base_ur = "http://a"', "providers.local.base_ur: there is no such key. Did you mean 'base_url'?"),
     (
         OPENAI + "colour = 1",
         "providers.local.colour: there is no such key. There are adapter, "
@@ -103,8 +69,7 @@ MISTAKES: list[tuple[str, str]] = [
     ),
     (
         OPENAI + "timeouts = 5",
-        "providers.local.timeouts: expected a table, got an integer. "
-        "Write timeouts = { first_byte = 60 }.",
+        "providers.local.timeouts: expected a table, got an integer. Write timeouts = { first_byte = 60 }.",
     ),
     (
         OPENAI + "timeouts = { firstbyte = 5 }",
@@ -112,8 +77,7 @@ MISTAKES: list[tuple[str, str]] = [
     ),
     (
         OPENAI + "timeouts = { read = 5 }",
-        "providers.local.timeouts.read: there is no such key. "
-        "There are connect, first_byte, idle, total.",
+        "providers.local.timeouts.read: there is no such key. There are connect, first_byte, idle, total.",
     ),
     (
         OPENAI + 'timeouts = { idle = "5s" }',
@@ -145,13 +109,11 @@ MISTAKES: list[tuple[str, str]] = [
     (OPENAI + 'api_key_env = ""', f"providers.local.api_key_env: {NO_VARIABLE}"),
     (
         OPENAI + 'headers = ["x"]',
-        "providers.local.headers: expected a table, got an array. "
-        'Write headers = { x-team = "a" }.',
+        'providers.local.headers: expected a table, got an array. Write headers = { x-team = "a" }.',
     ),
     (
         OPENAI + "headers = { x-a = 1 }",
-        "providers.local.headers.x-a: expected a string, got an "
-        'integer. Write headers = { x-team = "a" }.',
+        'providers.local.headers.x-a: expected a string, got an integer. Write headers = { x-team = "a" }.',
     ),
     (
         OPENAI + 'headers = { "x a" = "1" }',
@@ -159,31 +121,26 @@ MISTAKES: list[tuple[str, str]] = [
     ),
     (
         OPENAI + 'headers = { x = "1\\n2" }',
-        "providers.local.headers.x: this is not a valid header value. Use printable ASCII "
-        "characters.",
+        "providers.local.headers.x: this is not a valid header value. Use printable ASCII characters.",
     ),
     *(
         (
             OPENAI + f'headers = {{ {name} = "x" }}',
-            f"providers.local.headers.{name}: this header is set by the HTTP client for "
-            "each request. Leave it out.",
+            f"providers.local.headers.{name}: this header is set by the HTTP client for each request. Leave it out.",
         )
         for name in ("Host", "connection", "content-length", "Transfer-Encoding")
     ),
     (
         OPENAI + 'region = "x"',
-        "providers.local.region: the adapter 'openai' does not read this, only "
-        "bedrock. Leave it out.",
+        "providers.local.region: the adapter 'openai' does not read this, only bedrock. Leave it out.",
     ),
     (
         TABLE + 'adapter = "azure"\nendpoint = "x"',
-        "providers.local.endpoint: 'x' is not an http(s) "
-        'URL. Write endpoint = "https://NAME.openai.azure.com".',
+        "providers.local.endpoint: 'x' is not an http(s) URL. Write endpoint = \"https://NAME.openai.azure.com\".",
     ),
     (
         TABLE + 'adapter = "azure"',
-        "providers.local.endpoint: this key is missing. "
-        'Write endpoint = "https://NAME.openai.azure.com".',
+        'providers.local.endpoint: this key is missing. Write endpoint = "https://NAME.openai.azure.com".',
     ),
     (
         TABLE + 'adapter = "azure"\nendpoint = "https://a.b"\nbase_url = "https://a.b"',
@@ -194,14 +151,10 @@ MISTAKES: list[tuple[str, str]] = [
         "providers.azure.endpoint: this key is missing. "
         'Write endpoint = "https://NAME.openai.azure.com", or set AZURE_OPENAI_ENDPOINT.',
     ),
-    (
-        TABLE + 'adapter = "azure"\nprofile = "x"',
-        'providers.local.profile: for azure there is only profile = "entra".',
-    ),
+    (TABLE + 'adapter = "azure"\nprofile = "x"', 'providers.local.profile: for azure there is only profile = "entra".'),
     (
         TABLE + 'adapter = "google"\nlocation = "europe-west1"',
-        "providers.local.location: this has no effect without a project. "
-        'Write project = "my-project" beside it.',
+        'providers.local.location: this has no effect without a project. Write project = "my-project" beside it.',
     ),
     (
         TABLE + 'adapter = "responses"\nstrict = "yes"',
@@ -224,32 +177,20 @@ MISTAKES: list[tuple[str, str]] = [
         'providers."a/b": the name of a provider must not contain a slash; a slash '
         "separates a provider from its model. Choose another name.",
     ),
-    (
-        '["providers".""]',
-        'providers."": the name of a provider must be one word. Choose another name.',
-    ),
-    (
-        SMALL + "window = 0",
-        "providers.local.models.small.window: expected an integer >= 1. Write window = 8192.",
-    ),
+    ('["providers".""]', 'providers."": the name of a provider must be one word. Choose another name.'),
+    (SMALL + "window = 0", "providers.local.models.small.window: expected an integer >= 1. Write window = 8192."),
     (
         SMALL + 'window = "8k"',
-        "providers.local.models.small.window: expected an integer, got a "
-        "string. Write window = 8192.",
+        "providers.local.models.small.window: expected an integer, got a string. Write window = 8192.",
     ),
-    (
-        SMALL + "windw = 1",
-        "providers.local.models.small.windw: there is no such key. Did you mean 'window'?",
-    ),
+    (SMALL + "windw = 1", "providers.local.models.small.windw: there is no such key. Did you mean 'window'?"),
     (
         SMALL + 'lacks = ["images", "image"]',
-        "providers.local.models.small.lacks[1]: there is no "
-        "feature 'image'. Did you mean 'images'?",
+        "providers.local.models.small.lacks[1]: there is no feature 'image'. Did you mean 'images'?",
     ),
     (
         SMALL + 'lacks = "images"',
-        "providers.local.models.small.lacks: expected an array, got a "
-        'string. Write lacks = ["images", "json_schema"].',
+        'providers.local.models.small.lacks: expected an array, got a string. Write lacks = ["images", "json_schema"].',
     ),
     (
         OPENAI + '[providers.local.models]\n"q2.5" = 1',
@@ -258,18 +199,15 @@ MISTAKES: list[tuple[str, str]] = [
     ),
     (
         "[models]\na = 1",
-        "models.a: expected an array, got an integer. "
-        'Write a = "local/small", or a list of such names.',
+        'models.a: expected an array, got an integer. Write a = "local/small", or a list of such names.',
     ),
     (
         "[models]\na = []",
-        "models.a: expected an array of length >= 1. "
-        'Write a = "local/small", or a list of such names.',
+        'models.a: expected an array of length >= 1. Write a = "local/small", or a list of such names.',
     ),
     (
         "[models]\na = [1]",
-        "models.a[0]: expected a string, got an integer. "
-        'Write a = "local/small", or a list of such names.',
+        'models.a[0]: expected a string, got an integer. Write a = "local/small", or a list of such names.',
     ),
     (
         "[models.small]\nwindow = 1",
@@ -283,26 +221,16 @@ MISTAKES: list[tuple[str, str]] = [
     ),
     (
         '[models]\na = "olama/x"',
-        "models.a: 'olama/x' does not exist: there is no provider or alias 'olama'. Did "
-        "you mean 'ollama'?",
+        "models.a: 'olama/x' does not exist: there is no provider or alias 'olama'. Did you mean 'ollama'?",
     ),
     (
         '[models]\na = ["ollama/x", "b"]',
         "models.a[1]: 'b' does not exist: there is no provider or alias 'b'. "
         "There are a, anthropic, azure, bedrock, google, ollama, openai, responses, writer.",
     ),
-    (
-        '[models]\na = "ollama"',
-        "models.a: 'ollama' names a provider without a model. Write ollama/NAME.",
-    ),
-    (
-        '[models]\na = "ollama/"',
-        "models.a: 'ollama/' names a provider without a model. Write ollama/NAME.",
-    ),
-    (
-        '[models]\na = "ollama/../x"',
-        "models.a: '../x' is not a valid model name. Write ollama/NAME.",
-    ),
+    ('[models]\na = "ollama"', "models.a: 'ollama' names a provider without a model. Write ollama/NAME."),
+    ('[models]\na = "ollama/"', "models.a: 'ollama/' names a provider without a model. Write ollama/NAME."),
+    ('[models]\na = "ollama/../x"', "models.a: '../x' is not a valid model name. Write ollama/NAME."),
     (
         '[models]\na = ["ollama/x", "ollama/y\\\\.."]',
         "models.a[1]: 'y\\..' is not a valid model name. Write ollama/NAME.",
@@ -312,10 +240,7 @@ MISTAKES: list[tuple[str, str]] = [
         '[models]\na = "b"\nb = ["ollama/x", "c"]\nc = "b"',
         "models.b: circular alias: b -> c -> b. Name a model instead.",
     ),
-    (
-        '[models]\nollama = "ollama/x"',
-        "models.ollama: a provider has this name already. Choose another name.",
-    ),
+    ('[models]\nollama = "ollama/x"', "models.ollama: a provider has this name already. Choose another name."),
 ]
 
 
@@ -332,9 +257,7 @@ def test_plausible_variable_names_are_accepted(name: str) -> None:
     assert config.keys == {"local": "k"}
 
 
-def test_a_hook_that_cannot_be_imported_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_hook_that_cannot_be_imported_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.path", list(sys.path))
     with pytest.raises(ConfigError) as caught:
         parse_config(OPENAI + 'transform_request = "not_there:f"', {}, source=tmp_path / "a.toml")
@@ -361,14 +284,11 @@ def test_a_hook_whose_module_breaks_is_named(
     with pytest.raises(ConfigError) as caught:
         parse_config(OPENAI + 'transform_request = "broken_hook:f"', {}, source=tmp_path / "a.toml")
     assert str(caught.value) == (
-        f"{tmp_path}/a.toml: providers.local.transform_request: 'broken_hook' cannot be imported: "
-        f"{reason}. Fix it."
+        f"{tmp_path}/a.toml: providers.local.transform_request: 'broken_hook' cannot be imported: {reason}. Fix it."
     )
 
 
-@pytest.mark.parametrize(
-    "name", ["ASIA_PACIFIC_OPENAI_KEY", "AZUREOPENAIAPIKEYEU1", "MYCOMPANYOPENAIKEY2024"]
-)
+@pytest.mark.parametrize("name", ["ASIA_PACIFIC_OPENAI_KEY", "AZUREOPENAIAPIKEYEU1", "MYCOMPANYOPENAIKEY2024"])
 def test_common_names_are_accepted(name: str) -> None:
     table = {"adapter": "openai", "api_key_env": name}
     assert parse_provider_table("local", table, Path())["api_key_env"] == name

@@ -13,15 +13,7 @@ from antiphon.protocol.fold import fold
 from antiphon.protocol.struct import encode
 from antiphon.server.settings import Settings
 from antiphon.wire import json
-from tests.http_client import (
-    DOORS,
-    event_types,
-    http_client,
-    parse_event,
-    parse_stream,
-    stream_events,
-    wait_until,
-)
+from tests.http_client import DOORS, event_types, http_client, parse_event, parse_stream, stream_events, wait_until
 from tests.run_server import run_server
 from tests.server.gated_model import GatedModel
 from tests.server.stateful_server import (
@@ -44,9 +36,7 @@ def numbers(events: list[dict[str, Any]]) -> list[int]:
 
 
 @pytest.mark.parametrize("door", DOORS)
-def test_a_background_response_is_answered_at_once_and_can_be_polled(
-    server_url: str, door: str
-) -> None:
+def test_a_background_response_is_answered_at_once_and_can_be_polled(server_url: str, door: str) -> None:
     response = create_response(server_url, "endless", "go", door, background=True)
     assert (response["status"], response["background"]) == ("queued", True)
     assert response["output"] == []
@@ -60,15 +50,9 @@ def test_a_background_response_is_answered_at_once_and_can_be_polled(
 
 
 @pytest.mark.parametrize("door", DIALECT_DOORS)
-def test_a_background_stream_starts_queued_and_ends_with_the_stored_response(
-    server_url: str, door: str
-) -> None:
+def test_a_background_stream_starts_queued_and_ends_with_the_stored_response(server_url: str, door: str) -> None:
     events = stream_events(server_url, door, model="counter", input="5", background=True)
-    assert event_types(events)[:3] == [
-        "response.created",
-        "response.queued",
-        "response.in_progress",
-    ]
+    assert event_types(events)[:3] == ["response.created", "response.queued", "response.in_progress"]
     assert numbers(events) == list(range(len(events)))
     assert events[0]["response"]["status"] == events[1]["response"]["status"] == "queued"
     assert events[-1]["response"] == get_response(server_url, events[0]["response"]["id"], door)
@@ -146,10 +130,7 @@ def test_repeated_reconnects_lose_no_event(server_url: str) -> None:
     received: list[dict[str, Any]] = []
     while not received or received[-1]["type"] != "response.completed":
         query = {"stream": "true"} | ({"starting_after": len(received) - 1} if received else {})
-        with (
-            http_client(server_url) as http,
-            http.stream("GET", f"/v1/responses/{id}", params=query) as answer,
-        ):
+        with http_client(server_url) as http, http.stream("GET", f"/v1/responses/{id}", params=query) as answer:
             text = ""
             for chunk in answer.iter_text():
                 text += chunk
@@ -227,9 +208,7 @@ def create(server_url: str, key: str, door: str = "/v1", **body: Any):
 
 @pytest.mark.parametrize("store", [True, False])
 @pytest.mark.parametrize("door", DIALECT_DOORS)
-def test_the_same_key_and_body_give_the_same_response(
-    server_url: str, door: str, store: bool
-) -> None:
+def test_the_same_key_and_body_give_the_same_response(server_url: str, door: str, store: bool) -> None:
     key = f"same {door} {store}"
     body = {"model": "counter", "input": "3", "store": store}
     first, again = [create(server_url, key, door, **body) for _ in range(2)]
@@ -262,10 +241,7 @@ def test_a_repeated_request_in_progress_is_a_409(server_url: str, store: bool) -
     key = f"busy {store}"
     body = {"model": "endless", "input": "go", "store": store, "stream": True}
     headers = {"idempotency-key": key}
-    with (
-        http_client(server_url) as http,
-        http.stream("POST", "/v1/responses", json=body, headers=headers) as first,
-    ):
+    with http_client(server_url) as http, http.stream("POST", "/v1/responses", json=body, headers=headers) as first:
         chunks = first.iter_text()
         id = parse_event(next(chunks).split("\n\n")[0])["response"]["id"]
         answer = create(server_url, key, **body)

@@ -71,12 +71,7 @@ def test_a_completion_is_the_same_at_every_door(server: str, door: str) -> None:
         "choices": [
             {
                 "index": 0,
-                "message": {
-                    "role": "assistant",
-                    "content": HELLO,
-                    "refusal": None,
-                    "annotations": [],
-                },
+                "message": {"role": "assistant", "content": HELLO, "refusal": None, "annotations": []},
                 "logprobs": None,
                 "finish_reason": "stop",
             }
@@ -136,8 +131,7 @@ def test_a_key_is_answered_once(server: str) -> None:
     body: Json = {"model": "demo", "messages": printed("Hi!"), "stream": True}
     with http_client(server) as http:
         first, again = (
-            http.post("/v1/chat/completions", json=body, headers={"idempotency-key": "chat-1"})
-            for _ in range(2)
+            http.post("/v1/chat/completions", json=body, headers={"idempotency-key": "chat-1"}) for _ in range(2)
         )
     ids = [json.loads(one.text.split("\n\n")[0][6:])["id"] for one in (first, again)]
     assert ids[0] == ids[1]
@@ -176,12 +170,7 @@ def server_url(gate: GatedModel) -> Iterator[str]:
 
 def test_a_cancellation_within_an_agent_is_not_a_disconnect(server_url: str) -> None:
     (choice,) = ask(server_url, model="worker").json()["choices"]
-    assert choice["message"] == {
-        "role": "assistant",
-        "content": "Green tea.",
-        "refusal": None,
-        "annotations": [],
-    }
+    assert choice["message"] == {"role": "assistant", "content": "Green tea.", "refusal": None, "annotations": []}
     assert choice["finish_reason"] == "stop"
     chunks = hear(server_url, model="worker")
     assert text_of(chunks) == "Green tea."
@@ -195,13 +184,8 @@ def test_a_providers_error_keeps_its_status(server_url: str, stream: bool) -> No
     assert answer.headers["retry-after"] == "3"
 
 
-def test_heartbeats_are_sent_until_a_disconnect_stops_the_model(
-    server_url: str, gate: GatedModel
-) -> None:
-    path, body = (
-        "/v1/chat/completions",
-        {"model": "gate", "messages": printed("Hi!"), "stream": True},
-    )
+def test_heartbeats_are_sent_until_a_disconnect_stops_the_model(server_url: str, gate: GatedModel) -> None:
+    path, body = ("/v1/chat/completions", {"model": "gate", "messages": printed("Hi!"), "stream": True})
     with http_client(server_url) as http, http.stream("POST", path, json=body) as answer:
         lines = answer.iter_lines()
         assert next(line for line in lines if line.startswith(":")) == ": keep-alive"
@@ -211,9 +195,7 @@ def test_heartbeats_are_sent_until_a_disconnect_stops_the_model(
 
 @EACH_DOOR
 @pytest.mark.parametrize("stream", [False, True])
-def test_errors_name_the_parameters_of_the_chat_request(
-    server: str, door: str, stream: bool
-) -> None:
+def test_errors_name_the_parameters_of_the_chat_request(server: str, door: str, stream: bool) -> None:
     invalid = "invalid_request_error"
     tools = [{"type": "function", "function": {"name": "f", "parameters": {"enum": []}}}]
     format = {"type": "json_schema", "json_schema": {"name": "n", "schema": {"enum": []}}}
@@ -226,14 +208,8 @@ def test_errors_name_the_parameters_of_the_chat_request(
             {"messages": [{"role": "tool", "tool_call_id": "c", "content": "x"}]},
             (400, invalid, "messages[0].tool_call_id", "function_call_not_found"),
         ),
-        (
-            {"messages": printed("USE_TOOL"), "tools": tools},
-            (400, invalid, "tools[0].function.parameters", None),
-        ),
-        (
-            {"response_format": format},
-            (400, invalid, "response_format.json_schema.schema", None),
-        ),
+        ({"messages": printed("USE_TOOL"), "tools": tools}, (400, invalid, "tools[0].function.parameters", None)),
+        ({"response_format": format}, (400, invalid, "response_format.json_schema.schema", None)),
         ({"tool_choice": "required"}, (400, invalid, "tool_choice", "invalid_value")),
     ]
     for body, expected in cases:

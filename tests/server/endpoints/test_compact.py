@@ -15,12 +15,7 @@ from antiphon.engine.sealing import new_key
 from antiphon.protocol.items import Message
 from antiphon.server.app import create_app
 from antiphon.server.settings import Settings
-from tests.http_client import (
-    DOORS,
-    WAIT,
-    http_client,
-    post_response,
-)
+from tests.http_client import DOORS, WAIT, http_client, post_response
 from tests.run_server import run_server
 from tests.spec.schema_checks import check_compact_resource, check_response
 
@@ -96,9 +91,7 @@ def test_every_door_uses_its_dialect(server: str, door: str) -> None:
     output = [*SAID, {"type": "web_search_call", "id": "ws_1", "status": "completed"}]
     made = compacted(server, door, model="demo", input=output)
     details = made["usage"]["input_tokens_details"]
-    assert details == (
-        {"cached_tokens": 0} if door == "/v1" else {"cached_tokens": 0, "cache_write_tokens": 0}
-    )
+    assert details == ({"cached_tokens": 0} if door == "/v1" else {"cached_tokens": 0, "cache_write_tokens": 0})
 
 
 @pytest.mark.parametrize("door", DOORS)
@@ -137,12 +130,7 @@ def test_a_stored_chain_can_be_compacted_and_compacted_again(server_url: str) ->
     [
         ({"input": 5}, 400, "input", "invalid_value"),
         ({"input": "Hi", "model": "nobody"}, 404, "model", "model_not_found"),
-        (
-            {"previous_response_id": "resp_" + "0" * 48},
-            400,
-            "previous_response_id",
-            "previous_response_not_found",
-        ),
+        ({"previous_response_id": "resp_" + "0" * 48}, 400, "previous_response_id", "previous_response_not_found"),
         (
             {"input": [*SAID, {"type": "compaction", "encrypted_content": "gAAAAA"}]},
             400,
@@ -191,9 +179,7 @@ def test_a_restarted_server_decrypts_its_own_content(tmp_path: Path) -> None:
         response = post_response(address, model="reader", input=made["output"]).json()
     with run_server(settings) as address:
         again = post_response(address, model="reader", input=made["output"])
-        chained = post_response(
-            address, model="reader", input="?", previous_response_id=response["id"]
-        )
+        chained = post_response(address, model="reader", input="?", previous_response_id=response["id"])
     assert "A fine name" in again.text
     assert "A fine name" in chained.text
 

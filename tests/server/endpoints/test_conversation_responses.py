@@ -40,9 +40,7 @@ async def held(turn: Turn) -> AsyncIterator[str]:
 
 
 @pytest.fixture(scope="module", params=["memory", "sqlite"])
-def address(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[str]:
+def address(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Serve with each store in turn."""
     folder: Path | None = None
     if request.param == "sqlite":
@@ -222,9 +220,7 @@ def test_the_same_request_again_is_not_a_second_one(http: httpx.Client) -> None:
 
 @pytest.mark.parametrize("id", ["conv_" + "0" * 48, "conv_short", "", "\0"])
 @pytest.mark.parametrize("options", [{}, {"stream": True}, {"background": True}])
-def test_an_unknown_conversation_is_not_found(
-    http: httpx.Client, id: str, options: dict[str, bool]
-) -> None:
+def test_an_unknown_conversation_is_not_found(http: httpx.Client, id: str, options: dict[str, bool]) -> None:
     answer = ask(http, id, **options)
     assert refused(answer) == (404, "conversation_not_found", "conversation")
 

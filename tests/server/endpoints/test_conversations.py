@@ -36,9 +36,7 @@ ITEMS: list[dict[str, Any]] = [
 
 
 @pytest.fixture(scope="module", params=["memory", "sqlite"])
-def address(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[str]:
+def address(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Serve with each store in turn."""
     folder: Path | None = None
     if request.param == "sqlite":
@@ -94,21 +92,13 @@ def test_a_conversation_is_created_read_updated_and_deleted(http: httpx.Client) 
         assert error_of(answer) == (404, "conversation_not_found", "conversation_id")
 
 
-@pytest.mark.parametrize(
-    "body", [None, b"", b"{}", b'{"items":null,"metadata":null}', b'{"items":[]}']
-)
+@pytest.mark.parametrize("body", [None, b"", b"{}", b'{"items":null,"metadata":null}', b'{"items":[]}'])
 def test_a_conversation_may_start_empty(http: httpx.Client, body: bytes | None) -> None:
     headers = {} if body is None else {"content-type": "application/json"}
     made = http.post("/conversations", content=body, headers=headers)
     assert (made.status_code, made.json()["metadata"]) == (200, {})
     items = http.get(f"/conversations/{made.json()['id']}/items").json()
-    assert items == {
-        "object": "list",
-        "data": [],
-        "first_id": None,
-        "last_id": None,
-        "has_more": False,
-    }
+    assert items == {"object": "list", "data": [], "first_id": None, "last_id": None, "has_more": False}
 
 
 BAD_METADATA = {
@@ -212,8 +202,7 @@ def test_every_item_is_returned_with_an_id_and_all_fields(http: httpx.Client, ho
     page = http.get(f"/conversations/{id}/items", params={"order": "asc"}).json()
     specified = http.base_url.path == "/v1/"
     assert page["data"] == [
-        named(item, displayed["id"], specified=specified)
-        for item, displayed in zip(ITEMS, page["data"], strict=True)
+        named(item, displayed["id"], specified=specified) for item, displayed in zip(ITEMS, page["data"], strict=True)
     ]
     ids = [item["id"] for item in page["data"]]
     assert re.fullmatch("(msg_[0-9a-f]{48} ){2}fc_1( fco_[0-9a-f]{48}){2} .*", " ".join(ids))
@@ -246,8 +235,7 @@ def test_pages_tile_the_list_in_both_orders(http: httpx.Client) -> None:
 
 
 @pytest.mark.parametrize(
-    ("param", "value"),
-    [("limit", "0"), ("limit", "101"), ("order", "up"), ("after", "gone"), ("before", "gone")],
+    ("param", "value"), [("limit", "0"), ("limit", "101"), ("order", "up"), ("after", "gone"), ("before", "gone")]
 )
 def test_a_wrong_query_names_its_param(http: httpx.Client, param: str, value: str) -> None:
     answer = http.get(f"/conversations/{make(http, 'a')}/items", params={param: value})
@@ -262,10 +250,7 @@ BAD_ITEMS = {
     "no role": ([{"type": "message", "content": "?"}], "items[0].role"),
     "an unknown type": ([ITEMS[0], {"type": "mystery"}], "items[1].type"),
     "no type": ([{"content": "?"}], "items[0].type"),
-    "a wrong part": (
-        [{"role": "user", "content": [{"type": "output_text", "text": ""}]}],
-        "items[0].content[0].type",
-    ),
+    "a wrong part": ([{"role": "user", "content": [{"type": "output_text", "text": ""}]}], "items[0].content[0].type"),
     "an unknown reference": ([{"type": "item_reference", "id": "msg_gone"}], "items[0].id"),
 }
 

@@ -117,21 +117,13 @@ def test_an_agent_reads_the_system_prompt_and_the_whole_conversation(server_url:
             "role": "assistant",
             "content": "Let me see.",
             "toolCalls": [
-                {
-                    "id": "c",
-                    "index": 0,
-                    "type": "function",
-                    "function": {"name": "weather", "arguments": "{}"},
-                }
+                {"id": "c", "index": 0, "type": "function", "function": {"name": "weather", "arguments": "{}"}}
             ],
         },
         {"role": "tool", "content": {"status": "rejected", "reason": {}}, "toolCallId": "c"},
     ]
     frames = post_frames(server_url, model="worker/reader", system="Be terse.", messages=messages)
-    assert json.loads(text_of(frames)) == [
-        "Be terse.",
-        ["message", "message", "function_call", "function_call_output"],
-    ]
+    assert json.loads(text_of(frames)) == ["Be terse.", ["message", "message", "function_call", "function_call_output"]]
 
 
 def test_a_response_can_follow_a_schema(server: str) -> None:
@@ -227,11 +219,7 @@ def test_a_response_that_ends_during_shutdown_is_saved(gate: GatedModel) -> None
     settings = Settings(agents=(gate.agent,), drain_seconds=10, responses_dir=None)
     app = create_app(settings)
     body = {"model": "gate", "messages": [user_message("Well")], "tools": []}
-    with (
-        run_server(app) as address,
-        http_client(address) as http,
-        http.stream("POST", PATH, json=body) as answer,
-    ):
+    with run_server(app) as address, http_client(address) as http, http.stream("POST", PATH, json=body) as answer:
         pieces = answer.iter_raw()
         first = next(pieces)
         assert gate.loop is not None
@@ -254,12 +242,7 @@ def test_a_thread_is_created_continued_and_loaded(server: str) -> None:
     assert frames[-1]["threadId"] == thread
     displayed = loaded(server, thread)
     assert types(displayed) == LOADED
-    assert [message["role"] for message in displayed[-1]["thread"]] == [
-        "user",
-        "assistant",
-        "user",
-        "assistant",
-    ]
+    assert [message["role"] for message in displayed[-1]["thread"]] == ["user", "assistant", "user", "assistant"]
     assert displayed[-1]["thread"][:2] == [user_message("Hi!"), ANSWERED]
 
 
@@ -267,17 +250,11 @@ def test_repeated_messages_are_not_added_to_a_thread(server: str) -> None:
     thread = post_frames(server)[-1]["threadId"]
     again = [user_message("Hi!"), ANSWERED, user_message("And?")]
     post_frames(server, threadId=thread, messages=again)
-    assert [m["content"] for m in loaded(server, thread)[-1]["thread"]][:3] == [
-        "Hi!",
-        HELLO,
-        "And?",
-    ]
+    assert [m["content"] for m in loaded(server, thread)[-1]["thread"]][:3] == ["Hi!", HELLO, "And?"]
 
 
 def test_two_threads_never_meet(server: str) -> None:
-    one, other = (
-        post_frames(server, messages=[user_message(word)])[-1]["threadId"] for word in ("a", "b")
-    )
+    one, other = (post_frames(server, messages=[user_message(word)])[-1]["threadId"] for word in ("a", "b"))
     assert one != other
     assert loaded(server, one)[-1]["thread"][0] == user_message("a")
     assert loaded(server, other)[-1]["thread"][0] == user_message("b")
@@ -309,10 +286,7 @@ def test_without_threads_no_thread_frames_are_sent() -> None:
         assert generation_frames(frames := post_frames(address)) == frames
         assert post_frames(address, threadId="x") == [
             {"type": "thread-load-start"},
-            {
-                "type": "thread-load-failure",
-                "error": "Thread loading is not available for this transport.",
-            },
+            {"type": "thread-load-failure", "error": "Thread loading is not available for this transport."},
         ]
 
 
@@ -367,10 +341,7 @@ def test_a_thread_must_keep_its_id(own: str, drawer: FakeThreadStorage) -> None:
     frames = post_frames(own, threadId="mine-0", messages=[user_message("And?")])
     assert frames[-2:] == [
         {"type": "thread-save-start"},
-        {
-            "type": "thread-save-failure",
-            "error": "Save returned a different threadId than the existing thread",
-        },
+        {"type": "thread-save-failure", "error": "Save returned a different threadId than the existing thread"},
     ]
 
 
@@ -382,11 +353,7 @@ def test_a_thread_must_keep_its_id(own: str, drawer: FakeThreadStorage) -> None:
     ],
 )
 def test_a_thread_that_cannot_be_saved_does_not_spoil_the_answer(
-    own: str,
-    drawer: FakeThreadStorage,
-    trouble: Exception,
-    told: str,
-    caplog: pytest.LogCaptureFixture,
+    own: str, drawer: FakeThreadStorage, trouble: Exception, told: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     drawer.trouble = trouble
     with caplog.at_level(logging.CRITICAL, "antiphon.server"):
@@ -418,9 +385,7 @@ def test_a_thread_id_of_another_type_is_rejected(own: str, drawer: FakeThreadSto
         ),
     ],
 )
-def test_an_error_is_one_frame_that_names_the_param(
-    server: str, body: dict[str, Any], param: str, code: str
-) -> None:
+def test_an_error_is_one_frame_that_names_the_param(server: str, body: dict[str, Any], param: str, code: str) -> None:
     (frame,) = post_frames(server, **body)
     error = frame["error"]
     assert (error["type"], error["param"], error["code"]) == ("invalid_request", param, code)

@@ -36,9 +36,7 @@ BODIES: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("door", DOORS)
 @pytest.mark.parametrize("body", BODIES.values(), ids=BODIES)
-def test_the_count_equals_the_input_tokens_of_a_response(
-    server: str, door: str, body: dict[str, Any]
-) -> None:
+def test_the_count_equals_the_input_tokens_of_a_response(server: str, door: str, body: dict[str, Any]) -> None:
     read = post_response(server, door, **(body | {"stream": False})).json()["usage"]["input_tokens"]
     answer = count(server, door, **body)
     assert answer.status_code == 200

@@ -23,10 +23,7 @@ def listed(address: str, door: str = "/v1") -> list[str]:
 def test_models_of_providers_and_configuration_are_listed() -> None:
     with scripted_upstream(json_answer({"data": [{"id": "small"}, {"id": "big"}]})) as provider:
         configured = Provider(
-            name="local",
-            adapter="openai",
-            base_url=f"{provider.url}/v1",
-            models={"small": Capabilities(window=10)},
+            name="local", adapter="openai", base_url=f"{provider.url}/v1", models={"small": Capabilities(window=10)}
         )
         gone = Provider(name="gone", adapter="openai", base_url="http://127.0.0.1:9/v1")
         settings = Settings(providers=[configured, gone], aliases={"fast": ["local/small"]})
@@ -38,9 +35,7 @@ def test_models_of_providers_and_configuration_are_listed() -> None:
 
 
 def test_half_a_character_in_a_name_is_mended() -> None:
-    with scripted_upstream(
-        json_answer({"data": [{"id": "half\ud800"}, {"id": "good"}]})
-    ) as provider:
+    with scripted_upstream(json_answer({"data": [{"id": "half\ud800"}, {"id": "good"}]})) as provider:
         local = Provider(name="local", adapter="openai", base_url=f"{provider.url}/v1")
         with run_server(Settings(providers=[local])) as address:
             assert listed(address) == ["demo", "echo", "local/half\ufffd", "local/good"]
@@ -93,15 +88,10 @@ BROKEN_ADAPTERS = "its adapter failed: ValueError: no luck"
     ],
 )
 def test_a_failing_adapter_does_not_affect_others(
-    adapter: type[Adapter],
-    reason: str,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
+    adapter: type[Adapter], reason: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     ours = registry.adapter_class
-    monkeypatch.setattr(
-        registry, "adapter_class", lambda name: adapter if name == "broken" else ours(name)
-    )
+    monkeypatch.setattr(registry, "adapter_class", lambda name: adapter if name == "broken" else ours(name))
     with scripted_upstream(json_answer({"data": [{"id": "small"}]})) as theirs:
         url = f"{theirs.url}/v1"
         providers = [
@@ -114,7 +104,5 @@ def test_a_failing_adapter_does_not_affect_others(
             bad, good = asyncio.run(probe_providers(providers, {}, {}))
     assert (bad.status, bad.models) == ("not ready", [])
     assert bad.reason.startswith(reason)
-    assert good == ProbeResult(
-        name="local", adapter="openai", status="ready", url=url, models=["local/small"]
-    )
+    assert good == ProbeResult(name="local", adapter="openai", status="ready", url=url, models=["local/small"])
     assert [bool(record.exc_info) for record in caplog.records][-1:] == [True]

@@ -9,12 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.http_client import (
-    http_client,
-    parse_event,
-    post_response,
-    wait_until,
-)
+from tests.http_client import http_client, parse_event, post_response, wait_until
 from tests.server.stateful_server import (
     DIALECT_DOORS,
     UNKNOWN_ID,
@@ -96,10 +91,7 @@ def test_a_chain_can_continue_without_input(place: str) -> None:
 
 def test_forks_do_not_see_each_other(place: str) -> None:
     root = create_response(place, "echo", "root")["id"]
-    forks = [
-        create_response(place, "echo", f"fork {n}", previous_response_id=root)["id"]
-        for n in range(3)
-    ]
+    forks = [create_response(place, "echo", f"fork {n}", previous_response_id=root)["id"] for n in range(3)]
     for n, fork in enumerate(forks):
         leaf = create_response(place, "mirror", "leaf", previous_response_id=fork)
         assert read_mirror(leaf) == [
@@ -175,9 +167,7 @@ def test_conversations_at_once_do_not_mix(server_url: str) -> None:
     def ws(name: int) -> None:
         previous = None
         for turn in range(4):
-            response = create_response(
-                server_url, "echo", f"{name}.{turn}", previous_response_id=previous
-            )
+            response = create_response(server_url, "echo", f"{name}.{turn}", previous_response_id=previous)
             previous = response["id"]
         last = create_response(server_url, "mirror", "end", previous_response_id=previous)
         deltas = [text for role, text in read_mirror(last) if role == "user"]
@@ -190,9 +180,7 @@ def test_conversations_at_once_do_not_mix(server_url: str) -> None:
 SECRET = "xylophone-7391"
 
 
-def test_unstored_responses_continue_from_memory_and_never_reach_the_disk(
-    tmp_path: Path,
-) -> None:
+def test_unstored_responses_continue_from_memory_and_never_reach_the_disk(tmp_path: Path) -> None:
     with serve_agents(tmp_path) as server_url:
         previous = None
         for turn in range(5):
@@ -205,18 +193,13 @@ def test_unstored_responses_continue_from_memory_and_never_reach_the_disk(
                 store=False,
                 previous_response_id=previous,
             )["id"]
-        last = create_response(
-            server_url, "mirror", "end", store=False, previous_response_id=previous
-        )
+        last = create_response(server_url, "mirror", "end", store=False, previous_response_id=previous)
         assert len(read_mirror(last)) == 11
         create_response(server_url, "echo", "stored")
         checkpoint(tmp_path)
         files = [path.read_bytes() for path in tmp_path.iterdir()]
     with serve_agents(tmp_path) as server_url:
-        assert (
-            error_code(post_response(server_url, model="mirror", previous_response_id=previous))
-            == MISSING
-        )
+        assert error_code(post_response(server_url, model="mirror", previous_response_id=previous)) == MISSING
     files += [path.read_bytes() for path in tmp_path.iterdir()]
     assert any(b"stored" in content for content in files)
     assert not [content for content in files if SECRET.encode() in content]
@@ -243,43 +226,24 @@ def test_a_stored_child_of_an_unstored_parent_lasts_as_long_as_the_memory(tmp_pa
     with serve_agents(tmp_path) as server_url:
         parent = create_response(server_url, "echo", "parent", store=False)["id"]
         child = create_response(server_url, "echo", "child", previous_response_id=parent)["id"]
-        assert (
-            len(
-                read_mirror(
-                    create_response(server_url, "mirror", "end", previous_response_id=child)
-                )
-            )
-            == 5
-        )
+        assert len(read_mirror(create_response(server_url, "mirror", "end", previous_response_id=child))) == 5
     with serve_agents(tmp_path) as server_url:
-        assert (
-            error_code(post_response(server_url, model="mirror", previous_response_id=child))
-            == MISSING
-        )
+        assert error_code(post_response(server_url, model="mirror", previous_response_id=child)) == MISSING
         assert get_response(server_url, child)["previous_response_id"] == parent
 
 
 def test_evicted_responses_are_not_found() -> None:
     with serve_agents(None, memory_bytes=8000) as server_url:
         ids = [create_response(server_url, "echo", "x" * 300, store=False)["id"] for _ in range(10)]
-        statuses = [
-            post_response(server_url, model="mirror", previous_response_id=id).status_code
-            for id in ids
-        ]
+        statuses = [post_response(server_url, model="mirror", previous_response_id=id).status_code for id in ids]
         assert statuses[0] == 400
-        assert (
-            error_code(post_response(server_url, model="mirror", previous_response_id=ids[0]))
-            == MISSING
-        )
+        assert error_code(post_response(server_url, model="mirror", previous_response_id=ids[0])) == MISSING
 
 
 def test_expired_responses_are_not_found() -> None:
     with serve_agents(None, memory_seconds=0) as server_url:
         id = create_response(server_url, "echo", "x", store=False)["id"]
-        assert (
-            error_code(post_response(server_url, model="mirror", previous_response_id=id))
-            == MISSING
-        )
+        assert error_code(post_response(server_url, model="mirror", previous_response_id=id)) == MISSING
 
 
 def test_a_stored_chain_outlives_the_server(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ import pytest
 
 from antiphon.engine.persistence import new_id
 from antiphon.protocol.errors import ErrorPayload, RequestError
-from antiphon.server.endpoints.query import Query, not_found_error, path_id
+from antiphon.server.endpoints.base import Query, not_found_error, path_id
 from antiphon.store.base import PageCursor
 
 
@@ -44,10 +44,7 @@ def test_an_invalid_boolean_is_rejected() -> None:
     with pytest.raises(RequestError) as caught:
         query("stream=yes").flag("stream")
     assert caught.value.payload == ErrorPayload(
-        message="'stream' must be true or false.",
-        type="invalid_request",
-        param="stream",
-        code="invalid_value",
+        message="'stream' must be true or false.", type="invalid_request", param="stream", code="invalid_value"
     )
 
 
@@ -76,9 +73,7 @@ def test_our_ids_match_the_pattern(prefix: str) -> None:
     assert path_id({"path_params": {"id": id}}, "id", "Response") == id
 
 
-@pytest.mark.parametrize(
-    "id", ["", "x", "resp_", "resp_short", "resp-" + "0" * 48, "resp_" + "0" * 65, "resp_0\n" * 8]
-)
+@pytest.mark.parametrize("id", ["", "x", "resp_", "resp_short", "resp-" + "0" * 48, "resp_" + "0" * 65, "resp_0\n" * 8])
 def test_a_malformed_id_is_not_found(id: str) -> None:
     with pytest.raises(RequestError) as caught:
         path_id({"path_params": {"id": id}}, "id", "Response")

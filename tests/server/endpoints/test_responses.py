@@ -15,14 +15,7 @@ from antiphon.protocol.events import decode_event
 from antiphon.protocol.fold import fold
 from antiphon.protocol.struct import to_builtins
 from antiphon.server.settings import Settings
-from tests.http_client import (
-    DOORS,
-    event_types,
-    http_client,
-    parse_stream,
-    post_response,
-    stream_events,
-)
+from tests.http_client import DOORS, event_types, http_client, parse_stream, post_response, stream_events
 from tests.run_server import run_server
 from tests.spec.schema_checks import check_event, check_response
 
@@ -77,16 +70,9 @@ REQUESTS: dict[str, dict[str, Any]] = {
     "hosted": {"tools": [{"type": "web_search"}], "max_tokens": 5},
     "refusal": {"input": "REFUSE"},
     "cut": {"input": "A story, please.", "max_output_tokens": 16},
-    "cut call": {
-        "input": "USE_TOOL " + "word " * 50,
-        "tools": [WEATHER],
-        "max_output_tokens": 16,
-    },
+    "cut call": {"input": "USE_TOOL " + "word " * 50, "tools": [WEATHER], "max_output_tokens": 16},
     "json": {
-        "text": {
-            "format": {"type": "json_schema", "name": "n", "schema": {"type": "object"}},
-            "verbosity": "low",
-        }
+        "text": {"format": {"type": "json_schema", "name": "n", "schema": {"type": "object"}}, "verbosity": "low"}
     },
     "logprobs": {"include": ["message.output_text.logprobs"], "top_logprobs": 2},
     "obfuscated": {"stream_options": {"include_obfuscation": True}},
@@ -107,11 +93,7 @@ async def moody(turn: Turn) -> AsyncIterator[object]:
         yield word
     if error == "upstream":
         raise UpstreamError(
-            "Slow down.",
-            status=429,
-            type="too_many_requests",
-            code="rate_limit_exceeded",
-            headers={"retry-after": "7"},
+            "Slow down.", status=429, type="too_many_requests", code="rate_limit_exceeded", headers={"retry-after": "7"}
         )
     if error == "request":
         raise RequestError("Not that.", param="input", code="not_that")
@@ -196,10 +178,7 @@ def test_every_event_at_the_specifications_door_is_valid(server: str, name: str)
 def test_every_event_at_openais_door_obeys_the_rules(server: str, name: str, door: str) -> None:
     events = stream_events(server, door, **REQUESTS[name])
     text = json.dumps(events)
-    for theirs, ours in (
-        ("reasoning_text.", "reasoning."),
-        ('"web_search"', '"openai:web_search"'),
-    ):
+    for theirs, ours in (("reasoning_text.", "reasoning."), ('"web_search"', '"openai:web_search"')):
         text = text.replace(theirs, ours)
     assert find_violations([decode_event(event) for event in json.loads(text)]) == []
     assert "response.reasoning.delta" not in event_types(events)
@@ -230,16 +209,12 @@ def test_null_is_as_good_as_nothing(server: str, door: str) -> None:
 
 def test_the_schema_of_a_format_is_echoed_only_at_openais_door(server: str) -> None:
     schema = REQUESTS["json"]["text"]["format"]["schema"]
-    spec, openai = (
-        post_response(server, door, **REQUESTS["json"]).json() for door in ("/v1", "/openai")
-    )
+    spec, openai = (post_response(server, door, **REQUESTS["json"]).json() for door in ("/v1", "/openai"))
     assert spec["text"]["format"]["schema"] is None
     assert openai["text"]["format"]["schema"] == schema
 
 
-@pytest.mark.parametrize(
-    ("door", "type"), [("/v1", "openai:web_search"), ("/openai", "web_search")]
-)
+@pytest.mark.parametrize(("door", "type"), [("/v1", "openai:web_search"), ("/openai", "web_search")])
 def test_a_hosted_tool_is_echoed_under_the_doors_name_for_it_and_warned_about(
     server: str, door: str, type: str
 ) -> None:
@@ -259,16 +234,10 @@ def test_a_silent_agent_has_answered_with_an_empty_string(server_url: str, door:
 def test_a_tool_call_is_answered_with_its_output(server: str, door: str) -> None:
     requested = {"role": "user", "content": "What's the weather in Oslo?"}
     [call] = post_response(server, door, input=[requested], tools=[WEATHER]).json()["output"]
-    assert (call["type"], call["name"], call["status"]) == (
-        "function_call",
-        "get_weather",
-        "completed",
-    )
+    assert (call["type"], call["name"], call["status"]) == ("function_call", "get_weather", "completed")
     assert json.loads(call["arguments"]) == {} or json.loads(call["arguments"])["city"]
     output = {"type": "function_call_output", "call_id": call["call_id"], "output": "Rain."}
-    [message] = post_response(
-        server, door, input=[requested, call, output], tools=[WEATHER]
-    ).json()["output"]
+    [message] = post_response(server, door, input=[requested, call, output], tools=[WEATHER]).json()["output"]
     assert message["content"][0]["text"] == "get_weather says: Rain."
 
 
@@ -315,11 +284,7 @@ INVALID: list[tuple[dict[str, Any], str, str]] = [
     ({"input": [{"type": "poem"}]}, "input[0].type", "invalid_value"),
     ({"input": [{"role": "king", "content": "Hi!"}]}, "input[0].role", "invalid_value"),
     ({"input": [{"role": "user"}]}, "input[0].content", "missing_required_parameter"),
-    (
-        {"input": [{"role": "user", "content": [{"type": "smell"}]}]},
-        "input[0].content[0].type",
-        "invalid_value",
-    ),
+    ({"input": [{"role": "user", "content": [{"type": "smell"}]}]}, "input[0].content[0].type", "invalid_value"),
     (
         {"input": [{"type": "function_call_output", "call_id": "c", "output": "x"}]},
         "input[0].call_id",
@@ -334,11 +299,7 @@ INVALID: list[tuple[dict[str, Any], str, str]] = [
     ({"tool_choice": "required"}, "tool_choice", "invalid_value"),
     ({"tool_choice": {"type": "function", "name": "x"}}, "tool_choice", "invalid_value"),
     ({"tool_choice": {"type": "web_search"}}, "tool_choice", "invalid_value"),
-    (
-        {"tool_choice": {"type": "web_search"}, "tools": [{"type": "web_search"}]},
-        "tool_choice",
-        "unsupported_value",
-    ),
+    ({"tool_choice": {"type": "web_search"}, "tools": [{"type": "web_search"}]}, "tool_choice", "unsupported_value"),
     ({"background": True, "store": False}, "background", "store_required"),
     ({"conversation": "conv_1", "store": False}, "conversation", "store_required"),
     ({"prompt": {"id": "p"}}, "prompt", "unsupported_parameter"),
@@ -359,19 +320,12 @@ def test_an_invalid_request_is_rejected_before_any_stream(
         answer = post_response(server, door, **({"stream": stream} | body))
         assert (answer.status_code, answer.headers["content-type"]) == (400, "application/json")
         error = answer.json()["error"]
-        assert error == {
-            "message": error["message"],
-            "type": type,
-            "param": param,
-            "code": code,
-        }
+        assert error == {"message": error["message"], "type": type, "param": param, "code": code}
         assert len(error["message"]) > 20
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_an_unknown_model_is_not_found_or_at_openais_door_a_bad_request(
-    server: str, stream: bool
-) -> None:
+def test_an_unknown_model_is_not_found_or_at_openais_door_a_bad_request(server: str, stream: bool) -> None:
     message = "The model 'gpt-9' does not exist. GET /v1/models lists those that do."
     error = {"message": message, "param": "model", "code": "model_not_found"}
     spec = post_response(server, "/v1", model="gpt-9", stream=stream)
@@ -383,9 +337,7 @@ def test_an_unknown_model_is_not_found_or_at_openais_door_a_bad_request(
 
 
 @pytest.mark.parametrize("body", [{"model": "demo"}, {"input": "Hi!"}, {}])
-def test_without_model_or_input_xaibos_clients_read_the_detail_they_know(
-    server: str, body: dict[str, str]
-) -> None:
+def test_without_model_or_input_xaibos_clients_read_the_detail_they_know(server: str, body: dict[str, str]) -> None:
     with http_client(server) as http:
         spec, openai = (http.post(f"{door}/responses", json=body) for door in ("/v1", "/openai"))
     assert (spec.status_code, openai.status_code) == (400, 400)
@@ -407,9 +359,7 @@ FAILED = "The model 'moody' failed while answering."
 
 
 @pytest.mark.parametrize("said", ["", "one two"])
-def test_a_failing_agent_ends_its_stream_in_the_specifications_format(
-    server_url: str, said: str
-) -> None:
+def test_a_failing_agent_ends_its_stream_in_the_specifications_format(server_url: str, said: str) -> None:
     events = stream_events(server_url, model="moody", input=f"runtime {said}")
     error, failed = events[-2:]
     number = len(events) - 2
@@ -417,11 +367,7 @@ def test_a_failing_agent_ends_its_stream_in_the_specifications_format(
     assert error == {"type": "error", "sequence_number": number, "error": payload}
     assert (failed["type"], failed["sequence_number"]) == ("response.failed", number + 1)
     assert failed["response"]["status"] == "failed"
-    assert failed["response"]["error"] == {
-        "code": "server_error",
-        "message": FAILED,
-        "type": "server_error",
-    }
+    assert failed["response"]["error"] == {"code": "server_error", "message": FAILED, "type": "server_error"}
     texts = [part["text"] for item in failed["response"]["output"] for part in item["content"]]
     assert texts == (["onetwo"] if said else [])
     assert "secret" not in str(events)
@@ -429,9 +375,7 @@ def test_a_failing_agent_ends_its_stream_in_the_specifications_format(
 
 @pytest.mark.parametrize("door", OPENAI)
 @pytest.mark.parametrize("said", ["", "one two"])
-def test_a_failing_agent_ends_its_stream_in_openais_format(
-    server_url: str, said: str, door: str
-) -> None:
+def test_a_failing_agent_ends_its_stream_in_openais_format(server_url: str, said: str, door: str) -> None:
     events = stream_events(server_url, door, model="moody", input=f"runtime {said}")
     assert "error" not in event_types(events)
     assert events[-1]["type"] == "response.failed"
@@ -441,9 +385,7 @@ def test_a_failing_agent_ends_its_stream_in_openais_format(
 
 @pytest.mark.parametrize("door", DOORS)
 @pytest.mark.parametrize("said", ["", "one two"])
-def test_a_failing_agent_is_a_500_when_nothing_is_streamed(
-    server_url: str, said: str, door: str
-) -> None:
+def test_a_failing_agent_is_a_500_when_nothing_is_streamed(server_url: str, said: str, door: str) -> None:
     answer = post_response(server_url, door, model="moody", input=f"runtime {said}")
     error = {"message": FAILED, "type": "server_error", "param": None, "code": "server_error"}
     detail = {} if door == "/v1" else {"detail": FAILED}
@@ -454,12 +396,7 @@ def test_a_failing_agent_is_a_500_when_nothing_is_streamed(
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_providers_early_error_keeps_its_status(server_url: str, stream: bool) -> None:
     answer = post_response(server_url, model="moody", input="upstream", stream=stream)
-    error = {
-        "message": "Slow down.",
-        "type": "too_many_requests",
-        "param": None,
-        "code": "rate_limit_exceeded",
-    }
+    error = {"message": "Slow down.", "type": "too_many_requests", "param": None, "code": "rate_limit_exceeded"}
     assert (answer.status_code, answer.json()) == (429, {"error": error})
     assert answer.headers["retry-after"] == "7"
     openai = post_response(server_url, "/openai", model="moody", input="upstream", stream=stream)
@@ -468,16 +405,9 @@ def test_a_providers_early_error_keeps_its_status(server_url: str, stream: bool)
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_an_agent_may_raise_an_error_with_a_status_before_any_output(
-    server_url: str, stream: bool
-) -> None:
+def test_an_agent_may_raise_an_error_with_a_status_before_any_output(server_url: str, stream: bool) -> None:
     answer = post_response(server_url, model="moody", input="request", stream=stream)
-    error = {
-        "message": "Not that.",
-        "type": "invalid_request",
-        "param": "input",
-        "code": "not_that",
-    }
+    error = {"message": "Not that.", "type": "invalid_request", "param": "input", "code": "not_that"}
     assert (answer.status_code, answer.json()) == (400, {"error": error})
 
 

@@ -8,13 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.http_client import (
-    DOORS,
-    http_client,
-    post_response,
-    stream_events,
-    wait_until,
-)
+from tests.http_client import DOORS, http_client, post_response, stream_events, wait_until
 from tests.server.stateful_server import (
     DIALECT_DOORS,
     ENDLESS_COUNTER,
@@ -31,11 +25,7 @@ from tests.server.stateful_server import (
 
 BODIES: dict[str, dict[str, Any]] = {
     "plain": {"model": "demo", "input": "Hi!", "user": "me", "metadata": {"a": "b"}},
-    "reasoning": {
-        "model": "demo",
-        "input": "Hi!",
-        "reasoning": {"effort": "low", "summary": "auto"},
-    },
+    "reasoning": {"model": "demo", "input": "Hi!", "reasoning": {"effort": "low", "summary": "auto"}},
     "format": {
         "model": "demo",
         "input": "Hi!",
@@ -54,9 +44,7 @@ BODIES: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("door", DOORS)
 @pytest.mark.parametrize("body", BODIES.values(), ids=BODIES)
-def test_a_stored_response_equals_the_response(
-    server_url: str, door: str, body: dict[str, Any]
-) -> None:
+def test_a_stored_response_equals_the_response(server_url: str, door: str, body: dict[str, Any]) -> None:
     answer = call(server_url, "POST", f"{door}/responses", json=body)
     again = call(server_url, "GET", f"{door}/responses/{answer.json()['id']}")
     assert (again.status_code, again.json()) == (200, answer.json())
@@ -79,10 +67,7 @@ def test_a_failed_response_is_stored_with_its_partial_output(server_url: str, do
 
 
 def test_a_response_can_be_read_while_it_is_in_progress(server_url: str) -> None:
-    with (
-        http_client(server_url) as http,
-        http.stream("POST", "/v1/responses", json=endless(stream=True)) as answer,
-    ):
+    with http_client(server_url) as http, http.stream("POST", "/v1/responses", json=endless(stream=True)) as answer:
         chunks = answer.iter_text()
         id = next(chunks).partition('"id":"')[2].partition('"')[0]
         assert get_response(server_url, id)["status"] == "in_progress"
@@ -99,8 +84,7 @@ def endless(**body: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    "query",
-    ["include=reasoning.encrypted_content&include=b", "include[]=a&include[]=b", "include=", "x=1"],
+    "query", ["include=reasoning.encrypted_content&include=b", "include[]=a&include[]=b", "include=", "x=1"]
 )
 def test_includes_are_accepted_however_they_are_written(server_url: str, query: str) -> None:
     id = create_response(server_url, "demo", "Hi!")["id"]
@@ -143,9 +127,7 @@ NOWHERE = [
 
 @pytest.mark.parametrize("id", NOWHERE)
 @pytest.mark.parametrize(("method", "path"), [*READS, ("POST", "/cancel"), ("DELETE", "")], ids=str)
-def test_an_unknown_id_is_not_found_whatever_its_format(
-    server_url: str, method: str, path: str, id: str
-) -> None:
+def test_an_unknown_id_is_not_found_whatever_its_format(server_url: str, method: str, path: str, id: str) -> None:
     answer = call(server_url, method, f"/v1/responses/{id}{path}")
     assert error_code(answer) == (404, "response_not_found", "response_id")
     answer = call(server_url, method, f"/openai/responses/{id}{path}")
@@ -155,9 +137,7 @@ def test_an_unknown_id_is_not_found_whatever_its_format(
 
 @pytest.mark.parametrize("door", DIALECT_DOORS)
 @pytest.mark.parametrize("background", [False, True])
-def test_deleted_responses_are_gone_everywhere(
-    server_url: str, door: str, background: bool
-) -> None:
+def test_deleted_responses_are_gone_everywhere(server_url: str, door: str, background: bool) -> None:
     id = create_response(server_url, "counter", "3", background=background)["id"]
     wait_until_ended(server_url, id)
     child = create_response(server_url, "mirror", "and?", previous_response_id=id)["id"]
@@ -290,9 +270,7 @@ def test_a_page_has_twenty_items_by_default(server_url: str) -> None:
 
 @pytest.mark.parametrize("order", ["asc", "desc"])
 @pytest.mark.parametrize("limit", [1, 2, 3, 7, 8])
-def test_pages_tile_the_list_forwards_and_backwards(
-    server_url: str, order: str, limit: int
-) -> None:
+def test_pages_tile_the_list_forwards_and_backwards(server_url: str, order: str, limit: int) -> None:
     id = create_response(server_url, "demo", numbered(7))["id"]
     whole = listed(server_url, id, order=order)["data"]
     forwards: list[Any] = []
@@ -347,13 +325,7 @@ EVERYTHING: list[dict[str, Any]] = [
         "arguments": '{"a": 1}',
         "status": "completed",
     },
-    {
-        "type": "function_call_output",
-        "id": "fco_mine",
-        "call_id": "call_1",
-        "output": "42",
-        "status": "completed",
-    },
+    {"type": "function_call_output", "id": "fco_mine", "call_id": "call_1", "output": "42", "status": "completed"},
     {"type": "acme:thing", "id": "item_mine", "status": "completed", "deep": {"a": [1, None]}},
 ]
 
@@ -376,9 +348,7 @@ def test_an_item_can_be_named_instead_of_sent(server_url: str) -> None:
     ids = [listed(server_url, first["id"])["first_id"], first["output"][0]["id"]]
     references = [{"type": "item_reference", "id": id} for id in ids]
     answer = create_response(server_url, "mirror", [*references, *numbered(1)])
-    assert '"remember me"], ["assistant", "remember me"], ["user", "message 0"]' in output_text(
-        answer
-    )
+    assert '"remember me"], ["assistant", "remember me"], ["user", "message 0"]' in output_text(answer)
 
 
 def test_a_response_can_be_read_at_another_door(server_url: str) -> None:
@@ -386,9 +356,7 @@ def test_a_response_can_be_read_at_another_door(server_url: str) -> None:
     id = response["id"]
     assert get_response(server_url, id, "/openai/v1") == response
     ours = get_response(server_url, id, "/v1")
-    assert ours == {name: response[name] for name in response if name != "user"} | {
-        "usage": ours["usage"]
-    }
+    assert ours == {name: response[name] for name in response if name != "user"} | {"usage": ours["usage"]}
 
 
 def test_a_wrong_method_is_rejected_with_those_that_are_right(server_url: str) -> None:

@@ -13,22 +13,11 @@ from antiphon.protocol.errors import RequestError, StoreError, UpstreamError
 from antiphon.protocol.events import decode_event
 from antiphon.server.app import create_app
 from antiphon.server.settings import Settings
-from tests.http_client import (
-    DOORS,
-    event_types,
-    post_response,
-    stream_events,
-    wait_until,
-)
+from tests.http_client import DOORS, event_types, post_response, stream_events, wait_until
 from tests.run_server import run_server, without_store
 from tests.server.gated_model import GatedModel, envelope_error
 from tests.spec.schema_checks import check_event
-from tests.ws_client import (
-    Json,
-    WsClient,
-    response_text,
-    ws_client,
-)
+from tests.ws_client import Json, WsClient, response_text, ws_client
 
 NOT_FOUND = (400, "invalid_request", "previous_response_not_found")
 TWO_TURNS = "This conversation has 3 messages."
@@ -74,10 +63,7 @@ def timeless(value: object) -> object:
 
 ASKED: dict[str, dict[str, Any]] = {
     "text": {},
-    "reasoning": {
-        "reasoning": {"effort": "high", "summary": "auto"},
-        "include": ["reasoning.encrypted_content"],
-    },
+    "reasoning": {"reasoning": {"effort": "high", "summary": "auto"}, "include": ["reasoning.encrypted_content"]},
     "sealed reasoning": {"reasoning": {"effort": "high"}},
     "call": {"input": "USE_TOOL", "tools": [{"type": "function", "name": "look"}]},
     "refusal": {"input": "REFUSE"},
@@ -143,9 +129,7 @@ def test_a_tool_loop_runs_on_one_connection(ws: WsClient) -> None:
     for index in range(2):
         (item,) = call["output"]
         output = {"type": "function_call_output", "call_id": item["call_id"], "output": "Snow."}
-        printed = ws.completed_response(
-            input=[output], previous_response_id=call["id"], tools=tools
-        )
+        printed = ws.completed_response(input=[output], previous_response_id=call["id"], tools=tools)
         assert response_text(printed) == "get_weather says: Snow."
         if index == 0:
             again = {"input": "weather in Rome?", "tools": tools}
@@ -154,9 +138,7 @@ def test_a_tool_loop_runs_on_one_connection(ws: WsClient) -> None:
 
 def test_unstored_responses_continue_on_their_connection(ws: WsClient, server: str) -> None:
     first = ws.completed_response()
-    assert response_text(ws.completed_response(previous_response_id=first["id"])).endswith(
-        TWO_TURNS
-    )
+    assert response_text(ws.completed_response(previous_response_id=first["id"])).endswith(TWO_TURNS)
     assert post_response(server, previous_response_id=first["id"]).status_code == 400
 
 
@@ -194,10 +176,7 @@ BROKEN = {
 @pytest.mark.parametrize("broken", BROKEN.values(), ids=BROKEN)
 def test_a_failed_continuation_evicts_its_parent(ws: WsClient, broken: Json) -> None:
     first = ws.completed_response()
-    assert ws.turn(previous_response_id=first["id"], **broken)[-1]["type"] in (
-        "error",
-        "response.failed",
-    )
+    assert ws.turn(previous_response_id=first["id"], **broken)[-1]["type"] in ("error", "response.failed")
     assert envelope_error(ws.error_message(previous_response_id=first["id"])) == NOT_FOUND
 
 
@@ -206,9 +185,7 @@ def test_a_failed_fork_evicts_nothing(ws: WsClient) -> None:
     fork = ws.error_message(previous_response_id=first["id"], input=ORPHAN, stream_id="fork")
     assert envelope_error(fork) == (400, "invalid_request", "function_call_not_found")
     assert fork["stream_id"] == "fork"
-    assert response_text(ws.completed_response(previous_response_id=first["id"])).endswith(
-        TWO_TURNS
-    )
+    assert response_text(ws.completed_response(previous_response_id=first["id"])).endswith(TWO_TURNS)
 
 
 def test_a_chain_may_fork_into_another_lane(ws: WsClient) -> None:
@@ -216,9 +193,7 @@ def test_a_chain_may_fork_into_another_lane(ws: WsClient) -> None:
     for lane in ("left", "right"):
         fork = ws.completed_response(previous_response_id=first["id"], stream_id=lane)
         assert response_text(fork).endswith(TWO_TURNS)
-    assert response_text(ws.completed_response(previous_response_id=first["id"])).endswith(
-        TWO_TURNS
-    )
+    assert response_text(ws.completed_response(previous_response_id=first["id"])).endswith(TWO_TURNS)
 
 
 def test_a_warm_up_generates_nothing_and_can_be_continued(ws: WsClient) -> None:
@@ -228,9 +203,7 @@ def test_a_warm_up_generates_nothing_and_can_be_continued(ws: WsClient) -> None:
     assert (warm["status"], warm["output"]) == ("completed", [])
     for event in events:
         check_event(event)
-    printed = response_text(
-        ws.completed_response(input="Who am I?", previous_response_id=warm["id"])
-    )
+    printed = response_text(ws.completed_response(input="Who am I?", previous_response_id=warm["id"]))
     assert printed.endswith("This conversation has 2 messages.")
 
 
@@ -269,9 +242,7 @@ def test_a_lane_does_not_wait_for_the_default_lane(gated: str, gate: GatedModel)
         assert response_text(ws.receive_turn()[-1]["response"]) == "slow."
 
 
-def test_sixteen_turns_run_concurrently_and_thirty_two_are_queued(
-    gated: str, gate: GatedModel
-) -> None:
+def test_sixteen_turns_run_concurrently_and_thirty_two_are_queued(gated: str, gate: GatedModel) -> None:
     with ws_client(gated) as ws:
         for index in range(16):
             ws.create(model="gate", input="run", stream_id=f"lane{index}")
@@ -348,14 +319,9 @@ def test_an_early_model_error_is_an_error_message(gated: str) -> None:
         assert refused["error"]["param"] == "input"
 
 
-def test_a_late_model_error_fails_the_announced_response(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_a_late_model_error_fails_the_announced_response(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", logger="antiphon.access")
-    with (
-        run_server(Settings(agents=[moody], commit_seconds=0.1)) as address,
-        ws_client(address) as ws,
-    ):
+    with run_server(Settings(agents=[moody], commit_seconds=0.1)) as address, ws_client(address) as ws:
         events = ws.turn(model="moody", input="late")
     assert event_types(events) == ["response.created", "response.in_progress", "response.failed"]
     (line,) = [line for line in caplog.messages if line.startswith("TURN")]
@@ -377,11 +343,7 @@ def test_a_failing_store_is_an_envelope_like_any_other(monkeypatch: pytest.Monke
     with run_server(app) as address, ws_client(address) as ws:
         with monkeypatch.context() as broken:
             broken.setattr(app.state.service, "engine", fail)
-            assert envelope_error(ws.error_message()) == (
-                503,
-                "server_error",
-                "store_unavailable",
-            )
+            assert envelope_error(ws.error_message()) == (503, "server_error", "store_unavailable")
         assert ws.completed_response()["status"] == "completed"
 
 

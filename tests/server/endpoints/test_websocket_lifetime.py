@@ -31,10 +31,7 @@ def gated(gate: GatedModel) -> Iterator[str]:
 def test_authentication_precedes_validation() -> None:
     with run_server(Settings(api_key="secret")) as address:
         for headers in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": "Basic secret"}):
-            with (
-                pytest.raises(InvalidStatus) as refused,
-                ws_client(address, additional_headers=headers),
-            ):
+            with pytest.raises(InvalidStatus) as refused, ws_client(address, additional_headers=headers):
                 pass
             answer = refused.value.response
             assert answer.status_code == 401
@@ -125,9 +122,7 @@ def test_an_expired_connection_finishes_running_turns_and_starts_none(gate: Gate
         assert close_code(ws) == 1001
 
 
-def test_a_turn_that_does_not_end_is_interrupted(
-    gate: GatedModel, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_turn_that_does_not_end_is_interrupted(gate: GatedModel, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(websocket, "GRACE_SECONDS", 0.2)
     settings = Settings(agents=[gate.agent], socket_seconds=0.3)
     with run_server(settings) as address, ws_client(address) as ws:
@@ -174,9 +169,7 @@ def drain(app: Starlette, gate: GatedModel) -> None:
     asyncio.run_coroutine_threadsafe(app.state.service.drain(), gate.loop)
 
 
-def test_turns_and_connections_are_logged_without_content(
-    server: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_turns_and_connections_are_logged_without_content(server: str, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, "antiphon.access"):
         with ws_client(server, additional_headers={"X-Request-Id": "req_mine"}) as ws:
             assert ws.socket.response is not None
@@ -184,8 +177,5 @@ def test_turns_and_connections_are_logged_without_content(
             ws.error_message(model="secret")
         wait_until(lambda: len(caplog.messages) == 3)
     lines = [re.sub(r"[\d.]+ms", "0ms", line) for line in caplog.messages]
-    assert lines[:2] == [
-        "TURN /v1/responses 200 0ms req_mine",
-        "TURN /v1/responses 404 0ms req_mine",
-    ]
+    assert lines[:2] == ["TURN /v1/responses 200 0ms req_mine", "TURN /v1/responses 404 0ms req_mine"]
     assert re.fullmatch(r"WEBSOCKET /v1/responses 101 0ms \d+B req_mine", lines[2])

@@ -10,7 +10,7 @@ from antiphon.protocol.errors import RequestError
 from antiphon.server.asgi import ClientDisconnected
 from antiphon.server.service import Service
 from antiphon.server.settings import Settings
-from antiphon.server.streaming.disconnect import run_until_disconnect
+from antiphon.server.streaming.event_stream import run_until_disconnect
 
 pytestmark = pytest.mark.anyio
 
@@ -48,9 +48,7 @@ def depth() -> int:
 
 
 @pytest.mark.parametrize("error", [None, OSError("lost"), RuntimeError("what is this?")])
-async def test_a_task_is_cancelled_when_its_client_disconnects(
-    error: Exception | None,
-) -> None:
+async def test_a_task_is_cancelled_when_its_client_disconnects(error: Exception | None) -> None:
     visitor = FakeClient()
     visitor.error = error
     asyncio.get_running_loop().call_soon(visitor.left.set)

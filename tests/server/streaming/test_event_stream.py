@@ -75,9 +75,7 @@ def test_a_stream_is_framed_to_the_letter(server: str, door: str) -> None:
 
 
 @pytest.mark.parametrize("door", DOORS)
-def test_events_come_in_the_order_of_the_specification_numbered_from_zero(
-    server: str, door: str
-) -> None:
+def test_events_come_in_the_order_of_the_specification_numbered_from_zero(server: str, door: str) -> None:
     events = stream_events(server, door, input="Hi!")
     assert event_types(events) == [
         "response.created",
@@ -95,9 +93,7 @@ def test_events_come_in_the_order_of_the_specification_numbered_from_zero(
 
 @pytest.mark.parametrize("door", DOORS)
 def test_every_event_of_a_text_has_its_shape(server: str, door: str) -> None:
-    created, progress, added, opened, *deltas, done, closed, whole, completed = stream_events(
-        server, door
-    )
+    created, progress, added, opened, *deltas, done, closed, whole, completed = stream_events(server, door)
     started = created["response"]
     assert started == progress["response"]
     assert (started["object"], started["status"], started["model"], started["output"]) == (
@@ -117,28 +113,15 @@ def test_every_event_of_a_text_has_its_shape(server: str, door: str) -> None:
         "output_index": 0,
         "item": item | {"status": "in_progress", "content": []},
     }
-    assert _unnumbered(opened) == place | {
-        "type": "response.content_part.added",
-        "part": part | {"text": ""},
-    }
+    assert _unnumbered(opened) == place | {"type": "response.content_part.added", "part": part | {"text": ""}}
     texts = [delta.pop("delta") for delta in deltas]
     assert "".join(texts) == text
     expected = place | odds | {"type": "response.output_text.delta"}
     assert [_unnumbered(delta) for delta in deltas] == [expected] * len(deltas)
-    assert _unnumbered(done) == place | odds | {
-        "type": "response.output_text.done",
-        "text": text,
-    }
-    assert _unnumbered(closed) == place | {
-        "type": "response.content_part.done",
-        "part": part | {"text": text},
-    }
+    assert _unnumbered(done) == place | odds | {"type": "response.output_text.done", "text": text}
+    assert _unnumbered(closed) == place | {"type": "response.content_part.done", "part": part | {"text": text}}
     finished = item | {"status": "completed", "content": [part | {"text": text}]}
-    assert _unnumbered(whole) == {
-        "type": "response.output_item.done",
-        "output_index": 0,
-        "item": finished,
-    }
+    assert _unnumbered(whole) == {"type": "response.output_item.done", "output_index": 0, "item": finished}
     response = completed["response"]
     assert response == started | {
         "status": "completed",
@@ -203,10 +186,7 @@ def test_a_delta_is_sent_at_once() -> None:
         yield "second"
 
     requested = {"model": "patient", "input": "Hi!", "stream": True}
-    with (
-        run_server(Settings(agents=[patient])) as address,
-        visiting(address, requested) as connection,
-    ):
+    with run_server(Settings(agents=[patient])) as address, visiting(address, requested) as connection:
         assert b'"delta":"second"' not in received(connection, b'"delta":"first"')
         released.set()
         received(connection, b"data: [DONE]\n\n")
@@ -222,10 +202,7 @@ def test_all_events_are_sent_before_the_model_continues() -> None:
         assert released.wait(WAIT)
 
     requested = {"model": "plain", "input": "Hi!", "stream": True}
-    with (
-        run_server(Settings(agents=[plain])) as address,
-        visiting(address, requested) as connection,
-    ):
+    with run_server(Settings(agents=[plain])) as address, visiting(address, requested) as connection:
         received(connection, b'"delta":"second"')
         released.set()
         received(connection, b"data: [DONE]\n\n")

@@ -6,12 +6,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from antiphon.protocol.errors import RequestError
-from antiphon.server.streaming.ws_lanes import (
-    MAX_ACTIVE_LANES,
-    MAX_NAMED_LANES,
-    MAX_QUEUED,
-    LaneScheduler,
-)
+from antiphon.server.streaming.ws_lanes import MAX_ACTIVE_LANES, MAX_NAMED_LANES, MAX_QUEUED, LaneScheduler
 
 pytestmark = pytest.mark.anyio
 

@@ -14,8 +14,8 @@ from antiphon.protocol.request import Request
 from antiphon.protocol.response import Response
 from antiphon.protocol.synth import Synth
 from antiphon.server.asgi import Message
-from antiphon.server.errors import ReportedError
-from antiphon.server.streaming.ws_queue import OutgoingQueue, TurnSink
+from antiphon.server.middleware import ReportedError
+from antiphon.server.streaming.ws_lanes import OutgoingQueue, TurnSink
 from antiphon.wire.openresponses import Dialect
 
 pytestmark = pytest.mark.anyio

@@ -101,17 +101,12 @@ async def test_a_busy_transport_is_awaited() -> None:
 
 
 def local(provider: ScriptedUpstream) -> Settings:
-    return Settings(
-        providers=[Provider(name="local", adapter="openai", base_url=f"{provider.url}/v1")]
-    )
+    return Settings(providers=[Provider(name="local", adapter="openai", base_url=f"{provider.url}/v1")])
 
 
 def texts(count: int, size: int = 10) -> bytes:
     """Return a completion with many deltas that all differ."""
-    chunks = (
-        {"choices": [{"index": 0, "delta": {"content": f"{number:>{size}}"}}]}
-        for number in range(count)
-    )
+    chunks = ({"choices": [{"index": 0, "delta": {"content": f"{number:>{size}}"}}]} for number in range(count))
     end = {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}
     lines = [f"data: {json.dumps(chunk)}\n\n" for chunk in (*chunks, end)]
     return "".join([*lines, "data: [DONE]\n\n"]).encode()
@@ -129,13 +124,8 @@ def test_a_client_that_pauses_loses_nothing(alone: bool, monkeypatch: pytest.Mon
 
     plain_add = TextFastPath.append
     monkeypatch.setattr(TextFastPath, "append", add)
-    pace = (
-        {"chunk_size": output.index(b"\n\n") + 2, "pause": 0.002} if alone else {"chunk_size": 4096}
-    )
-    with (
-        scripted_upstream(sse_answer(output, **pace)) as provider,
-        run_server(local(provider)) as url,
-    ):
+    pace = {"chunk_size": output.index(b"\n\n") + 2, "pause": 0.002} if alone else {"chunk_size": 4096}
+    with scripted_upstream(sse_answer(output, **pace)) as provider, run_server(local(provider)) as url:
         body = {"model": "local/m", "input": "Hi", "stream": True, "store": False}
         with visiting(url, body, buffer=4096) as connection:
             data = received(connection, b"response.output_text.delta")
@@ -146,9 +136,7 @@ def test_a_client_that_pauses_loses_nothing(alone: bool, monkeypatch: pytest.Mon
         for line in dechunked(data).split(b"\n")
         if line.startswith(b"data: {") and b'"response.output_text.delta"' in line
     ]
-    assert "".join(delta["delta"] for delta in deltas) == "".join(
-        f"{number:>{size}}" for number in range(count)
-    )
+    assert "".join(delta["delta"] for delta in deltas) == "".join(f"{number:>{size}}" for number in range(count))
     numbers = [delta["sequence_number"] for delta in deltas]
     assert numbers == list(range(numbers[0], numbers[0] + count))
     assert sum(swift) > 50 or not alone  # words that come alone go past the parts

@@ -51,9 +51,7 @@ def loop(request: pytest.FixtureRequest) -> str:
 @pytest.fixture(scope="module")
 def patient(loop: str) -> Iterator[RawServer]:
     """A server with small sizes but ample time."""
-    with run_server(
-        ConnectionLimits(header_bytes=8192, header_count=20, pipelined=4), loop
-    ) as running_server:
+    with run_server(ConnectionLimits(header_bytes=8192, header_count=20, pipelined=4), loop) as running_server:
         yield running_server
 
 
@@ -74,9 +72,7 @@ def stern() -> Iterator[RawServer]:
 @pytest.fixture(scope="module")
 def brisk(loop: str) -> Iterator[RawServer]:
     """A server that soon gives up on readers who do not read and on idle connections."""
-    with run_server(
-        ConnectionLimits(write_stall_seconds=SHORT, keep_alive_seconds=SHORT), loop
-    ) as running_server:
+    with run_server(ConnectionLimits(write_stall_seconds=SHORT, keep_alive_seconds=SHORT), loop) as running_server:
         yield running_server
 
 
@@ -118,18 +114,12 @@ def test_a_keep_alive_connection_serves_many_requests(patient: RawServer):
     with patient.connect() as client:
         for body in (b"", b"x", b"x" * 200_000):
             send_all(client, post(len(body), body))
-            assert parse_answers(receive_all(client, b"\r\n\r\n%d" % len(body))) == [
-                (200, b"%d" % len(body))
-            ]
+            assert parse_answers(receive_all(client, b"\r\n\r\n%d" % len(body))) == [(200, b"%d" % len(body))]
 
 
 def test_pipelined_requests_are_answered_in_order(patient: RawServer):
     closing = post(3, b"xxx", extra=b"Connection: close\r\n")
-    assert patient.exchange(GET + post(2, b"xx") + closing) == [
-        (200, b"0"),
-        (200, b"2"),
-        (200, b"3"),
-    ]
+    assert patient.exchange(GET + post(2, b"xx") + closing) == [(200, b"0"), (200, b"2"), (200, b"3")]
 
 
 def test_a_request_may_come_byte_by_byte(patient: RawServer):
@@ -215,9 +205,7 @@ def test_later_requests_have_their_own_header_timeout(hasty: RawServer):
 
 def test_the_first_headers_have_their_time_from_the_connection():
     with run_server(ConnectionLimits(header_seconds=0.8)) as running_server:
-        assert running_server.exchange(b"", b"GET / HTTP/1.1\r\n", GET, pause=0.5) == [
-            (408, b"request_timeout")
-        ]
+        assert running_server.exchange(b"", b"GET / HTTP/1.1\r\n", GET, pause=0.5) == [(408, b"request_timeout")]
 
 
 def test_a_blank_line_during_an_answer_is_no_offence(hasty: RawServer):
@@ -307,12 +295,8 @@ def test_the_kernel_buffer_is_bounded(patient: RawServer):
 @pytest.mark.parametrize(
     "request_bytes",
     [
-        pytest.param(
-            b"GET / HTTP/1.1\r\nHost: a\r\nX: %b\r\n\r\n" % (b"x" * 8192), id="one header"
-        ),
-        pytest.param(
-            b"GET / HTTP/1.1\r\nHost: a\r\n%b\r\n" % (b"X: y\r\n" * 20), id="many headers"
-        ),
+        pytest.param(b"GET / HTTP/1.1\r\nHost: a\r\nX: %b\r\n\r\n" % (b"x" * 8192), id="one header"),
+        pytest.param(b"GET / HTTP/1.1\r\nHost: a\r\n%b\r\n" % (b"X: y\r\n" * 20), id="many headers"),
         pytest.param(b"GET /%b HTTP/1.1\r\nHost: a\r\n\r\n" % (b"x" * 8192), id="long target"),
     ],
 )
@@ -330,9 +314,7 @@ def test_a_head_that_is_too_large_is_rejected(patient: RawServer, request_bytes:
     ],
 )
 def test_endless_headers_are_rejected(patient: RawServer, start: bytes):
-    assert patient.exchange(start, *[b"x" * 4096] * 50, pause=0.001) == [
-        (431, b"headers_too_large")
-    ]
+    assert patient.exchange(start, *[b"x" * 4096] * 50, pause=0.001) == [(431, b"headers_too_large")]
 
 
 def test_too_many_pipelined_requests_are_rejected_after_the_others(patient: RawServer):
@@ -351,12 +333,8 @@ def with_headers(headers: bytes) -> bytes:
     "request_bytes",
     [
         # those that httptools refuses
-        pytest.param(
-            with_headers(b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n"), id="CL and TE"
-        ),
-        pytest.param(
-            with_headers(b"Transfer-Encoding: chunked\r\nContent-Length: 5\r\n"), id="TE and CL"
-        ),
+        pytest.param(with_headers(b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n"), id="CL and TE"),
+        pytest.param(with_headers(b"Transfer-Encoding: chunked\r\nContent-Length: 5\r\n"), id="TE and CL"),
         pytest.param(with_headers(b"Content-Length: 5\r\nContent-Length: 6\r\n"), id="two CL"),
         pytest.param(with_headers(b"Content-Length: 5\r\nContent-Length: 5\r\n"), id="CL twice"),
         pytest.param(with_headers(b"Content-Length: 5, 5\r\n"), id="CL list"),
@@ -399,18 +377,12 @@ def with_headers(headers: bytes) -> bytes:
         pytest.param(GET.replace(b"1.1", b"2.0"), id="HTTP/2.0"),
         pytest.param(GET.replace(b" HTTP/1.1", b""), id="HTTP/0.9"),
         pytest.param(chunked(b"0\r\n\r\n").replace(b"1.1", b"1.0"), id="TE on HTTP/1.0"),
-        pytest.param(
-            post(len(HIDDEN), extra=b"Connection: Upgrade\r\nUpgrade: h2c\r\n"), id="h2c with body"
-        ),
-        pytest.param(
-            UPGRADE.replace(b"Host", b"Content-Length: 30\r\nHost"), id="websocket with body"
-        ),
+        pytest.param(post(len(HIDDEN), extra=b"Connection: Upgrade\r\nUpgrade: h2c\r\n"), id="h2c with body"),
+        pytest.param(UPGRADE.replace(b"Host", b"Content-Length: 30\r\nHost"), id="websocket with body"),
     ],
 )
 @pytest.mark.parametrize("pause", [0, 0.005], ids=["at once", "apart"])
-def test_an_ambiguous_request_is_rejected_and_smuggles_no_other(
-    patient: RawServer, request_bytes: bytes, pause: float
-):
+def test_an_ambiguous_request_is_rejected_and_smuggles_no_other(patient: RawServer, request_bytes: bytes, pause: float):
     assert patient.exchange(request_bytes, HIDDEN, pause=pause) == [(400, b"invalid_http")]
     assert "/hidden" not in patient.app.paths
 
@@ -423,11 +395,7 @@ def test_a_trailer_does_not_become_a_header(patient: RawServer):
 
 
 def test_an_error_waits_for_the_earlier_responses(patient: RawServer):
-    assert patient.exchange(SOON + GET + b"\0") == [
-        (200, b"0"),
-        (200, b"0"),
-        (400, b"invalid_http"),
-    ]
+    assert patient.exchange(SOON + GET + b"\0") == [(200, b"0"), (200, b"0"), (400, b"invalid_http")]
 
 
 def test_an_error_waits_for_a_response_without_a_body(patient: RawServer):
@@ -470,7 +438,5 @@ def test_a_disconnect_stops_the_active_request_of_a_pipeline(patient: RawServer)
 
 
 def test_the_protocol_can_be_sent_to_a_worker():
-    protocol = cast(
-        "Any", pickle.loads(pickle.dumps(http_protocol(ConnectionLimits(header_seconds=1))))
-    )
+    protocol = cast("Any", pickle.loads(pickle.dumps(http_protocol(ConnectionLimits(header_seconds=1)))))
     assert protocol.keywords["limits"] == ConnectionLimits(header_seconds=1)

@@ -36,7 +36,6 @@ def test_only_one_package_imports_uvicorn() -> None:
     importers = {
         str(path.relative_to(SOURCE))
         for path in SOURCE.rglob("*.py")
-        if PACKAGE not in path.parents
-        and any(module.split(".")[0] == "uvicorn" for module in imported_modules(path))
+        if PACKAGE not in path.parents and any(module.split(".")[0] == "uvicorn" for module in imported_modules(path))
     }
     assert importers == set()

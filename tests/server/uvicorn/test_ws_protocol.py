@@ -121,10 +121,7 @@ def test_a_client_that_does_not_read_is_cut_off() -> None:
 
 
 def test_a_client_that_reads_slowly_is_not_cut_off() -> None:
-    with (
-        run_streaming_server(size=20_000) as running_server,
-        running_server.connect_raw() as client,
-    ):
+    with run_streaming_server(size=20_000) as running_server, running_server.connect_raw() as client:
         deadline = time.monotonic() + 4 * SHORT
         while time.monotonic() < deadline:
             client.recv(65536)
@@ -141,20 +138,14 @@ def test_a_client_that_answers_no_ping_is_cut_off(size: int) -> None:
 
 def test_a_client_that_answers_pings_may_be_idle() -> None:
     keepalive = {"ws_ping_interval": 0.05, "ws_ping_timeout": 0.1}
-    with (
-        run_streaming_server(0, **keepalive) as running_server,
-        connect(running_server.url, proxy=None) as client,
-    ):
+    with run_streaming_server(0, **keepalive) as running_server, connect(running_server.url, proxy=None) as client:
         with pytest.raises(TimeoutError):
             client.recv(0.5)
         assert not running_server.left.is_set()
 
 
 def test_a_stopping_server_lets_the_app_continue_for_the_drain_time() -> None:
-    with (
-        run_streaming_server(10) as running_server,
-        connect(running_server.url, proxy=None) as client,
-    ):
+    with run_streaming_server(10) as running_server, connect(running_server.url, proxy=None) as client:
         client.recv(WAIT)
         running_server.server.should_exit = True
         wait_until(lambda: not running_server.server.servers[0].is_serving())
@@ -163,10 +154,7 @@ def test_a_stopping_server_lets_the_app_continue_for_the_drain_time() -> None:
 
 
 def test_a_stopping_server_finishes_its_turns() -> None:
-    with (
-        run_command("--drain-seconds", "10") as (address, process),
-        ws_client(address) as ws_session,
-    ):
+    with run_command("--drain-seconds", "10") as (address, process), ws_client(address) as ws_session:
         ws_session.create(input="SLOW")
         while ws_session.receive()["type"] != "response.output_text.delta":
             pass
@@ -179,10 +167,7 @@ def test_a_stopping_server_finishes_its_turns() -> None:
 
 
 def test_a_frame_that_is_too_large_closes_the_connection() -> None:
-    with (
-        run_streaming_server(0, ws_max_size=1000) as running_server,
-        connect(running_server.url, proxy=None) as client,
-    ):
+    with run_streaming_server(0, ws_max_size=1000) as running_server, connect(running_server.url, proxy=None) as client:
         client.send("x" * 1001)
         assert read_close_code(client) == 1009
 

@@ -10,13 +10,7 @@ import pytest
 from antiphon.protocol.errors import StoreError
 from antiphon.store.base import LoggedEvents, StoredResponse
 from antiphon.store.sqlite.store import SqliteStore
-from tests.store.builders import (
-    assistant_message,
-    ended_response,
-    make_events,
-    new_response,
-    user_message,
-)
+from tests.store.builders import assistant_message, ended_response, make_events, new_response, user_message
 
 pytestmark = pytest.mark.anyio
 
@@ -114,9 +108,7 @@ async def test_a_full_disk_is_a_store_error_and_writing_recovers(store: SqliteSt
     ):
         with pytest.raises(StoreError, match="full"):
             await change()
-    assert await store.find("r") == StoredResponse(
-        new_response("r"), last_sequence=4
-    )  # reading goes on
+    assert await store.find("r") == StoredResponse(new_response("r"), last_sequence=4)  # reading goes on
     assert await store.find("s") is None
     await disk.limit(None)
     assert await store.append("r", 0, 4, make_events(5, 1), final=ended_response(new_response("r")))
@@ -124,9 +116,7 @@ async def test_a_full_disk_is_a_store_error_and_writing_recovers(store: SqliteSt
     await check_integrity(store)
 
 
-async def test_acknowledged_events_survive_a_repeatedly_full_disk(
-    store: SqliteStore,
-) -> None:
+async def test_acknowledged_events_survive_a_repeatedly_full_disk(store: SqliteStore) -> None:
     disk, body = LimitedDisk(store), b"x" * 2000
     last_numbers = {f"r{n}": -1 for n in range(5)}
     for id in last_numbers:
@@ -168,9 +158,7 @@ async def test_a_broken_reader_is_replaced(store: SqliteStore) -> None:
     assert await store.find("a") == StoredResponse(new_response("a"))
 
 
-async def test_a_locked_database_is_a_store_error_and_writing_recovers(
-    store: SqliteStore,
-) -> None:
+async def test_a_locked_database_is_a_store_error_and_writing_recovers(store: SqliteStore) -> None:
     await store.database.write(lambda connection: connection.execute("PRAGMA busy_timeout = 20"))
     other = sqlite3.connect(store.database.path, isolation_level=None)
     other.execute("BEGIN IMMEDIATE")

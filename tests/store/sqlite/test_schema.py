@@ -61,12 +61,9 @@ def test_the_tables_have_the_documented_columns(connection: sqlite3.Connection) 
 
 
 @pytest.mark.parametrize(
-    ("pragma", "value"),
-    [("journal_mode", "wal"), ("synchronous", 2), ("foreign_keys", 1), ("secure_delete", 1)],
+    ("pragma", "value"), [("journal_mode", "wal"), ("synchronous", 2), ("foreign_keys", 1), ("secure_delete", 1)]
 )
-def test_the_pragmas_for_durability_are_set(
-    connection: sqlite3.Connection, pragma: str, value: object
-) -> None:
+def test_the_pragmas_for_durability_are_set(connection: sqlite3.Connection, pragma: str, value: object) -> None:
     assert connection.execute(f"PRAGMA {pragma}").fetchone()[0] == value
 
 
@@ -112,9 +109,7 @@ async def test_migrations_keep_existing_rows(tmp_path: Path) -> None:
     connection.close()
 
 
-def test_a_failed_migration_is_rolled_back(
-    connection: sqlite3.Connection,
-) -> None:
+def test_a_failed_migration_is_rolled_back(connection: sqlite3.Connection) -> None:
     def fail(connection: sqlite3.Connection) -> None:
         connection.execute("DROP TABLE events")
         connection.execute("this is not SQL")
@@ -174,12 +169,8 @@ async def test_a_xaibo_database_is_imported_without_loss(tmp_path: Path) -> None
     second = ended_response(new_response("b", "a", created_at=2, user="ann"), at=None)
     assert await store.find("a") == StoredResponse(first)
     assert await store.find("b") == StoredResponse(second)
-    assert await store.read_history("b") == History(
-        [user_message("i"), assistant_message("x")], ["a", "b"]
-    )
-    assert await store.list_input_items("a", PageCursor()) == ItemPage(
-        [user_message("i")], has_more=False
-    )
+    assert await store.read_history("b") == History([user_message("i"), assistant_message("x")], ["a", "b"])
+    assert await store.list_input_items("a", PageCursor()) == ItemPage([user_message("i")], has_more=False)
     assert [await store.find("running"), await store.find("broken")] == [None, None]
     await store.close()
     connection = sqlite3.connect(tmp_path / "responses.db")

@@ -9,23 +9,9 @@ from pathlib import Path
 import pytest
 
 from antiphon.protocol.errors import StoreError
-from antiphon.store.base import (
-    ItemPage,
-    LoggedEvents,
-    PageCursor,
-    StoredConversation,
-    StoredResponse,
-)
+from antiphon.store.base import ItemPage, LoggedEvents, PageCursor, StoredConversation, StoredResponse
 from antiphon.store.sqlite.store import SqliteStore
-from tests.store.builders import (
-    FULL,
-    ITEMS,
-    assistant_message,
-    ended_response,
-    make_events,
-    new_response,
-    user_message,
-)
+from tests.store.builders import FULL, ITEMS, assistant_message, ended_response, make_events, new_response, user_message
 from tests.store.contract import StoreContract
 
 pytestmark = pytest.mark.anyio
@@ -71,13 +57,9 @@ async def test_everything_survives_reopening(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["responses.db"]
     store = SqliteStore(tmp_path)
     assert await store.find(FULL.id) == StoredResponse(FULL, b"body")
-    assert await store.list_unfinished() == [
-        ("", StoredResponse(new_response("r"), b"", "conv_1", 1, 2))
-    ]
+    assert await store.list_unfinished() == [("", StoredResponse(new_response("r"), b"", "conv_1", 1, 2))]
     assert await store.read("r", -1) == LoggedEvents(make_events(0, 3), ended=False)
-    assert await store.append(
-        "r", 1, 2, [], final=ended_response(new_response("r"), assistant_message("out"))
-    )
+    assert await store.append("r", 1, 2, [], final=ended_response(new_response("r"), assistant_message("out")))
     joined = ItemPage([user_message("in"), assistant_message("out")], has_more=False)
     assert await store.list_items("conv_1", PageCursor(order="asc")) == joined
     assert await store.find_conversation("conv_1") == talk
@@ -86,13 +68,8 @@ async def test_everything_survives_reopening(tmp_path: Path) -> None:
     await store.close()
 
 
-@pytest.mark.parametrize(
-    "damage",
-    ["output = '[{'", "output = '[5]'", "rest = '[]'", "model = CAST(x'ff' AS TEXT)"],
-)
-async def test_an_unreadable_unfinished_response_is_ended_as_failed(
-    tmp_path: Path, damage: str
-) -> None:
+@pytest.mark.parametrize("damage", ["output = '[{'", "output = '[5]'", "rest = '[]'", "model = CAST(x'ff' AS TEXT)"])
+async def test_an_unreadable_unfinished_response_is_ended_as_failed(tmp_path: Path, damage: str) -> None:
     store = SqliteStore(tmp_path, clock=lambda: 1000)
     await store.begin(new_response("bad"), [user_message("a")], tenant="t", conversation="conv_1")
     await store.begin(new_response("good"), [user_message("b")])
@@ -188,32 +165,17 @@ async def test_the_history_view_shows_the_messages_of_a_chain(store: SqliteStore
     connection.close()
     messages = [
         {"role": "user", "content": [{"type": "input_text", "text": "hello"}]},
-        {
-            "role": "assistant",
-            "content": [{"type": "output_text", "text": "hi", "annotations": []}],
-        },
+        {"role": "assistant", "content": [{"type": "output_text", "text": "hi", "annotations": []}]},
         {"role": "user", "content": [{"type": "input_text", "text": "and?"}]},
-        {
-            "role": "assistant",
-            "content": [{"type": "output_text", "text": "so", "annotations": []}],
-        },
+        {"role": "assistant", "content": [{"type": "output_text", "text": "so", "annotations": []}]},
     ]
     assert [row[:3] for row in rows] == [("a", "a", None), ("b", "b", "a")]
-    assert [json.loads(row[3]) for row in rows] == [
-        {"messages": messages[:2]},
-        {"messages": messages},
-    ]
+    assert [json.loads(row[3]) for row in rows] == [{"messages": messages[:2]}, {"messages": messages}]
 
 
 async def test_a_deleted_response_is_deleted_from_every_table(store: SqliteStore) -> None:
     await store.begin(new_response("r"), ITEMS, key=("key", "print"))
-    await store.append(
-        "r",
-        0,
-        -1,
-        make_events(0, 3),
-        final=ended_response(new_response("r"), assistant_message("out")),
-    )
+    await store.append("r", 0, -1, make_events(0, 3), final=ended_response(new_response("r"), assistant_message("out")))
     await store.delete("r")
     await store.close()
     connection = sqlite3.connect(store.database.path)

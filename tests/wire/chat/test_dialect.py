@@ -9,7 +9,6 @@ from openai.lib.streaming.chat import ChatCompletionStreamState
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
 from antiphon.protocol import parts
-from antiphon.protocol.content import ExtensionAnnotation, LogProb, UrlCitation
 from antiphon.protocol.errors import ErrorPayload, RequestError
 from antiphon.protocol.events import (
     Event,
@@ -19,7 +18,14 @@ from antiphon.protocol.events import (
     ReasoningSummaryTextDelta,
     RefusalDelta,
 )
-from antiphon.protocol.items import ExtensionItem, FunctionCall, FunctionCallOutput
+from antiphon.protocol.items import (
+    ExtensionAnnotation,
+    ExtensionItem,
+    FunctionCall,
+    FunctionCallOutput,
+    LogProb,
+    UrlCitation,
+)
 from antiphon.protocol.parts import Part
 from antiphon.protocol.request import Request
 from antiphon.protocol.response import Response
@@ -65,9 +71,7 @@ def encode_whole(response: Response, chat_request: ChatRequest = OFFERED) -> Jso
 
 def answer(*stream_parts: Part, chat_request: ChatRequest = OFFERED) -> Json:
     """Return the message of some parts."""
-    return encode_whole(final_response(synthesize(*stream_parts)), chat_request)["choices"][0][
-        "message"
-    ]
+    return encode_whole(final_response(synthesize(*stream_parts)), chat_request)["choices"][0]["message"]
 
 
 def call(index: int, id: str, name: str, arguments: str) -> Json:
@@ -96,16 +100,10 @@ def test_every_chunk_is_a_complete_object():
     }
     stream_parts = (parts.Text("Hi"), parts.Text(" there"), parts.Usage(5, 2, 3, 1))
     assert chunks(*stream_parts, chat_request=COUNTED) == [
-        same
-        | {"choices": [first | {"delta": {"role": "assistant", "content": ""}}], "usage": None},
+        same | {"choices": [first | {"delta": {"role": "assistant", "content": ""}}], "usage": None},
         same | {"choices": [first | {"delta": {"content": "Hi"}}], "usage": None},
         same | {"choices": [first | {"delta": {"content": " there"}}], "usage": None},
-        same
-        | {
-            "choices": [first | {"delta": {}, "finish_reason": "stop"}],
-            "usage": None,
-            "service_tier": "default",
-        },
+        same | {"choices": [first | {"delta": {}, "finish_reason": "stop"}], "usage": None, "service_tier": "default"},
         same | {"choices": [], "usage": tokens},
     ]
     assert not any("usage" in chunk for chunk in chunks(*stream_parts))
@@ -193,12 +191,7 @@ def test_messages_are_separated_by_a_blank_line_and_parts_are_not():
 def test_the_content_of_a_refusal_is_null():
     stream_parts = (parts.Refusal("I will"), parts.Refusal(" not."))
     assert deltas(*stream_parts) == [ROLE, {"refusal": "I will"}, {"refusal": " not."}, {}]
-    assert answer(*stream_parts) == {
-        "role": "assistant",
-        "content": None,
-        "refusal": "I will not.",
-        "annotations": [],
-    }
+    assert answer(*stream_parts) == {"role": "assistant", "content": None, "refusal": "I will not.", "annotations": []}
 
 
 def test_a_response_without_text_has_empty_content():
@@ -232,12 +225,7 @@ def test_logprobs_are_sent_with_their_text():
 
 
 def test_obfuscation_is_a_field_beside_choices():
-    stream_parts = (
-        parts.Reasoning("Hm."),
-        parts.Text("Hi"),
-        parts.Text("!"),
-        parts.Call(0, "f", "{}"),
-    )
+    stream_parts = (parts.Reasoning("Hm."), parts.Text("Hi"), parts.Text("!"), parts.Call(0, "f", "{}"))
     events = synthesize(*stream_parts, obfuscate=lambda text: "x" * len(text))
     noise = [chunk.get("obfuscation") for chunk in decode_sse(events)]
     assert noise == [None, "xxx", "xx", "x", None, "xx", None]
@@ -285,9 +273,7 @@ def test_warnings_have_the_chats_parameter_names():
 
 
 def test_a_completion_has_every_field():
-    response = make_response(
-        id="resp_00ff", output=[make_message("msg_0", "Hi")], service_tier="flex"
-    )
+    response = make_response(id="resp_00ff", output=[make_message("msg_0", "Hi")], service_tier="flex")
     assert encode_whole(response) == {
         "id": "chatcmpl-00ff",
         "object": "chat.completion",
@@ -296,12 +282,7 @@ def test_a_completion_has_every_field():
         "choices": [
             {
                 "index": 0,
-                "message": {
-                    "role": "assistant",
-                    "content": "Hi",
-                    "refusal": None,
-                    "annotations": [],
-                },
+                "message": {"role": "assistant", "content": "Hi", "refusal": None, "annotations": []},
                 "logprobs": None,
                 "finish_reason": "stop",
             }
@@ -315,12 +296,7 @@ def test_errors_have_openais_names():
     unknown = RequestError("No such model.", type="not_found", param="model", code="x")
     assert dialect.error_status(unknown) == 404
     assert json.loads(dialect.encode_error(unknown.payload, "detail")) == {
-        "error": {
-            "message": "No such model.",
-            "type": "invalid_request_error",
-            "param": "model",
-            "code": "x",
-        }
+        "error": {"message": "No such model.", "type": "invalid_request_error", "param": "model", "code": "x"}
     }
 
 
@@ -336,9 +312,7 @@ def test_encoded_events_and_sse_have_the_same_chunks():
 
 @settings(deadline=None, max_examples=150)
 @given(part_lists(), st.sampled_from([COUNTED, ChatRequest(Request(), include_usage=True)]))
-def test_openais_accumulator_builds_the_same_completion(
-    stream_parts: list[Part], chat_request: ChatRequest
-):
+def test_openais_accumulator_builds_the_same_completion(stream_parts: list[Part], chat_request: ChatRequest):
     events = synthesize(*stream_parts)
     encoded = decode_sse(events, chat_request)
     response = final_response(events)

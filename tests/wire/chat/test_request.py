@@ -5,24 +5,22 @@ from typing import Any
 import pytest
 from msgspec import UNSET
 
-from antiphon.protocol.content import (
+from antiphon.protocol.errors import RequestError
+from antiphon.protocol.items import (
     ExtensionContent,
+    ExtensionItem,
+    FunctionCall,
+    FunctionCallOutput,
     InputFile,
     InputImage,
     InputText,
     InputVideo,
-    OutputText,
-    ReasoningText,
-    RefusalContent,
-)
-from antiphon.protocol.errors import RequestError
-from antiphon.protocol.items import (
-    ExtensionItem,
-    FunctionCall,
-    FunctionCallOutput,
     Item,
     Message,
+    OutputText,
     Reasoning,
+    ReasoningText,
+    RefusalContent,
     user_message,
 )
 from antiphon.protocol.request import (
@@ -35,23 +33,13 @@ from antiphon.protocol.request import (
     TextConfig,
 )
 from antiphon.protocol.struct import InvalidValueError
-from antiphon.protocol.tools import (
-    AllowedTools,
-    ExtensionTool,
-    ExtensionToolChoice,
-    FunctionTool,
-    FunctionToolChoice,
-)
+from antiphon.protocol.tools import AllowedTools, ExtensionTool, ExtensionToolChoice, FunctionTool, FunctionToolChoice
 from antiphon.wire.chat.request import ChatRequest, decode_chat
 
 HI = {"role": "user", "content": "Hi!"}
 SCHEMA: dict[str, object] = {"type": "object", "properties": {"city": {"type": "string"}}}
 WEATHER = {"type": "function", "function": {"name": "get_weather", "parameters": SCHEMA}}
-CALL = {
-    "id": "call_1",
-    "type": "function",
-    "function": {"name": "get_weather", "arguments": '{"city":"Rome"}'},
-}
+CALL = {"id": "call_1", "type": "function", "function": {"name": "get_weather", "arguments": '{"city":"Rome"}'}}
 CALLED = FunctionCall(call_id="call_1", name="get_weather", arguments='{"city":"Rome"}')
 
 
@@ -164,7 +152,7 @@ def test_an_assistant_message_becomes_reasoning_text_and_calls():
             "refusal": None,
             "audio": None,
             "annotations": [],
-        },
+        }
     ) == [
         Reasoning(content=[ReasoningText(text="Hm.")]),
         Message(role="assistant", content=[OutputText(text="I will look.")]),
@@ -187,23 +175,15 @@ def test_refusals_are_converted_in_both_forms():
 
 def test_an_empty_assistant_message_is_kept():
     empty = Message(role="assistant", content=[OutputText(text="")])
-    assert items(HI, {"role": "assistant", "content": ""}, HI) == [
-        user_message("Hi!"),
-        empty,
-        user_message("Hi!"),
-    ]
+    assert items(HI, {"role": "assistant", "content": ""}, HI) == [user_message("Hi!"), empty, user_message("Hi!")]
 
 
 def test_custom_tools_become_openai_extensions():
     call = {"id": "c", "type": "custom", "custom": {"name": "sql", "input": "SELECT 1"}}
     assert items(
-        {"role": "assistant", "tool_calls": [call]},
-        {"role": "tool", "tool_call_id": "c", "content": "1"},
+        {"role": "assistant", "tool_calls": [call]}, {"role": "tool", "tool_call_id": "c", "content": "1"}
     ) == [
-        ExtensionItem(
-            type="openai:custom_tool_call",
-            extra={"call_id": "c", "name": "sql", "input": "SELECT 1"},
-        ),
+        ExtensionItem(type="openai:custom_tool_call", extra={"call_id": "c", "name": "sql", "input": "SELECT 1"}),
         ExtensionItem(type="openai:custom_tool_call_output", extra={"call_id": "c", "output": "1"}),
     ]
 
@@ -226,10 +206,7 @@ def test_deprecated_function_messages_are_accepted():
     assert items(
         {"role": "assistant", "content": None, "function_call": called},
         {"role": "function", "name": "now", "content": "Noon."},
-    ) == [
-        FunctionCall(call_id="now", name="now", arguments="{}"),
-        FunctionCallOutput(call_id="now", output="Noon."),
-    ]
+    ) == [FunctionCall(call_id="now", name="now", arguments="{}"), FunctionCallOutput(call_id="now", output="Noon.")]
 
 
 def test_every_option_is_converted():
@@ -300,9 +277,7 @@ def test_max_tokens_is_accepted():
     assert decode_options(max_tokens=3).max_output_tokens == 3
     assert decode_options(max_tokens=3, max_completion_tokens=4).max_output_tokens == 4
     assert chat(HI, max_tokens=3).param_name("max_output_tokens") == "max_tokens"
-    assert (
-        chat(HI, max_completion_tokens=3).param_name("max_output_tokens") == "max_completion_tokens"
-    )
+    assert chat(HI, max_completion_tokens=3).param_name("max_output_tokens") == "max_completion_tokens"
 
 
 def test_include_usage_is_kept_for_the_response():
@@ -334,10 +309,7 @@ def test_tools_are_converted():
         ExtensionTool(type="openai:custom", extra={"name": "free", "description": "Any text."}),
         ExtensionTool(
             type="openai:custom",
-            extra={
-                "name": "strict",
-                "format": {"type": "grammar", "syntax": "regex", "definition": "a+"},
-            },
+            extra={"name": "strict", "format": {"type": "grammar", "syntax": "regex", "definition": "a+"}},
         ),
         ExtensionTool(type="acme:search", extra={"depth": 2}),
     ]
@@ -366,18 +338,8 @@ def test_tool_choices_are_converted(given: object, expected: object):
 
 
 def test_unused_fields_are_dropped_with_a_warning():
-    given = chat(
-        HI | {"name": "Ann"},
-        logit_bias={"1": 2},
-        prediction=None,
-        previous_response_id="resp_1",
-        top_k=5,
-    )
-    assert [warning.param for warning in given.warnings] == [
-        "logit_bias",
-        "previous_response_id",
-        "messages[0].name",
-    ]
+    given = chat(HI | {"name": "Ann"}, logit_bias={"1": 2}, prediction=None, previous_response_id="resp_1", top_k=5)
+    assert [warning.param for warning in given.warnings] == ["logit_bias", "previous_response_id", "messages[0].name"]
     assert {warning.code for warning in given.warnings} == {"unused_parameter"}
     assert given.request.extra == {"top_k": 5}
     assert given.request.previous_response_id is None
@@ -418,28 +380,13 @@ BAD_MESSAGES: list[tuple[list[Any], str]] = [
     ([HI, HI, {"role": "user", "content": [{"type": "fax"}]}], "messages[2].content[0].type"),
     ([{"role": "user", "content": [{"type": "text"}]}], "messages[0].content[0].text"),
     ([{"role": "user", "content": [{"text": "x"}]}], "messages[0].content[0].type"),
-    (
-        [{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}],
-        "messages[0].content[0].image_url.url",
-    ),
-    (
-        [{"role": "user", "content": [{"type": "file", "file": {"filename": "a"}}]}],
-        "messages[0].content[0].file",
-    ),
-    (
-        [{"role": "user", "content": [{"type": "refusal", "refusal": "No."}]}],
-        "messages[0].content[0].type",
-    ),
-    (
-        [{"role": "system", "content": [{"type": "image_url", "image_url": "x"}]}],
-        "messages[0].content[0].type",
-    ),
+    ([{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}], "messages[0].content[0].image_url.url"),
+    ([{"role": "user", "content": [{"type": "file", "file": {"filename": "a"}}]}], "messages[0].content[0].file"),
+    ([{"role": "user", "content": [{"type": "refusal", "refusal": "No."}]}], "messages[0].content[0].type"),
+    ([{"role": "system", "content": [{"type": "image_url", "image_url": "x"}]}], "messages[0].content[0].type"),
     ([{"role": "assistant"}], "messages[0].content"),
     ([{"role": "assistant", "audio": {"id": "a"}}], "messages[0].audio"),
-    (
-        [{"role": "assistant", "tool_calls": [{"id": "c", "type": "function"}]}],
-        "messages[0].tool_calls[0].function",
-    ),
+    ([{"role": "assistant", "tool_calls": [{"id": "c", "type": "function"}]}], "messages[0].tool_calls[0].function"),
     ([{"role": "assistant", "tool_calls": [CALL | {"id": ""}]}], "messages[0].tool_calls[0].id"),
     ([{"role": "tool", "content": "x"}], "messages[0].tool_call_id"),
     ([{"role": "tool", "tool_call_id": "c", "content": "x"}], "messages[0].tool_call_id"),
@@ -519,8 +466,6 @@ def test_too_many_calls_are_rejected():
 )
 def test_our_parameters_are_translated_to_the_chats(our_param: str, chat_param: str):
     given = chat(
-        HI,
-        {"role": "assistant", "tool_calls": [CALL]},
-        {"role": "tool", "tool_call_id": "call_1", "content": "Rain."},
+        HI, {"role": "assistant", "tool_calls": [CALL]}, {"role": "tool", "tool_call_id": "call_1", "content": "Rain."}
     )
     assert given.param_name(our_param) == chat_param

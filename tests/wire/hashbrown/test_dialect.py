@@ -8,30 +8,13 @@ import pytest
 from hypothesis import given, settings
 
 from antiphon.protocol import events as ev
-from antiphon.protocol.content import LogProb, OutputText, UrlCitation
 from antiphon.protocol.errors import ErrorPayload
 from antiphon.protocol.events import Event
-from antiphon.protocol.items import FunctionCall, FunctionCallOutput, Message
-from antiphon.protocol.parts import (
-    Call,
-    Extension,
-    Failure,
-    Finish,
-    Part,
-    Reasoning,
-    Refusal,
-    Text,
-    Whole,
-)
+from antiphon.protocol.items import FunctionCall, FunctionCallOutput, LogProb, Message, OutputText, UrlCitation
+from antiphon.protocol.parts import Call, Extension, Failure, Finish, Part, Reasoning, Refusal, Text, Whole
 from antiphon.protocol.response import ResponseWarning
 from antiphon.protocol.struct import type_names
-from antiphon.wire.hashbrown.frames import (
-    FRAMED_EVENTS,
-    Decoder,
-    HashbrownDialect,
-    error_frame_json,
-    frame_json,
-)
+from antiphon.wire.hashbrown.frames import FRAMED_EVENTS, Decoder, HashbrownDialect, error_frame_json, frame_json
 from tests.protocol.builders import final_response, make_response, synthesize, to_json
 from tests.protocol.strategies import part_lists
 
@@ -54,17 +37,11 @@ SHAPES: dict[str, tuple[Json, Json]] = {
         for name in ("created", "queued", "in_progress", "completed", "failed", "incomplete")
     },
     **{
-        f"response.output_item.{name}": (
-            {"output_index": 1, "item": ITEM},
-            {"outputIndex": 1, "item": to_json(ITEM)},
-        )
+        f"response.output_item.{name}": ({"output_index": 1, "item": ITEM}, {"outputIndex": 1, "item": to_json(ITEM)})
         for name in ("added", "done")
     },
     **{
-        f"response.content_part.{name}": (
-            IN_TEXT | {"part": PART},
-            PLACED_TEXT | {"part": to_json(PART)},
-        )
+        f"response.content_part.{name}": (IN_TEXT | {"part": PART}, PLACED_TEXT | {"part": to_json(PART)})
         for name in ("added", "done")
     },
     "response.output_text.delta": (
@@ -90,22 +67,13 @@ SHAPES: dict[str, tuple[Json, Json]] = {
         IN_SUMMARY | {"delta": "a", "obfuscation": "x"},
         PLACED_SUMMARY | {"delta": "a", "obfuscation": "x"},
     ),
-    "response.reasoning_summary_text.done": (
-        IN_SUMMARY | {"text": "a"},
-        PLACED_SUMMARY | {"text": "a"},
-    ),
+    "response.reasoning_summary_text.done": (IN_SUMMARY | {"text": "a"}, PLACED_SUMMARY | {"text": "a"}),
     "response.function_call_arguments.delta": (
         PLACE | {"delta": "a", "obfuscation": "x"},
         PLACED | {"delta": "a", "obfuscation": "x"},
     ),
-    "response.function_call_arguments.done": (
-        PLACE | {"arguments": "{}"},
-        PLACED | {"arguments": "{}"},
-    ),
-    "error": (
-        {"error": ERROR},
-        {"error": {"type": "t", "message": "m", "code": "c", "param": "p"}},
-    ),
+    "response.function_call_arguments.done": (PLACE | {"arguments": "{}"}, PLACED | {"arguments": "{}"}),
+    "error": ({"error": ERROR}, {"error": {"type": "t", "message": "m", "code": "c", "param": "p"}}),
 }
 """The fields of each event, and their names in its frame."""
 
@@ -118,9 +86,7 @@ def events_by_type() -> dict[str, type[Event]]:
 def test_22_events_have_a_frame() -> None:
     assert events_by_type().keys() == SHAPES.keys()
     assert len(SHAPES) == 22
-    without = {kind.__name__ for kind in get_args(ev.Event)} - {
-        kind.__name__ for kind in FRAMED_EVENTS
-    }
+    without = {kind.__name__ for kind in get_args(ev.Event)} - {kind.__name__ for kind in FRAMED_EVENTS}
     assert without == {"ReasoningSummaryPartAdded", "ReasoningSummaryPartDone", "ExtensionEvent"}
 
 
@@ -145,10 +111,7 @@ def test_unknown_fields_of_nested_objects_are_kept() -> None:
 
 
 def encode_parts(
-    parts: Iterable[Part],
-    *,
-    offered: Iterable[str] = ("f", "g"),
-    warnings: Iterable[ResponseWarning] = (),
+    parts: Iterable[Part], *, offered: Iterable[str] = ("f", "g"), warnings: Iterable[ResponseWarning] = ()
 ) -> list[Json]:
     """Return the frames of some parts."""
     dialect = HashbrownDialect()
@@ -204,11 +167,7 @@ def test_any_stream_has_the_frames_of_its_events(parts: list[Part]) -> None:
         event = plain[received["sequenceNumber"]]
         if received["type"] in ("error", "response.failed"):
             assert event is events[-1]
-        elif received["type"] not in (
-            "response.created",
-            "response.completed",
-            "response.incomplete",
-        ):
+        elif received["type"] not in ("response.created", "response.completed", "response.incomplete"):
             assert received == json.loads(HashbrownDialect().encode_event(event)[0][1])
     ends = [frame["type"] for frame in sent if frame["type"] in ENDS]
     assert ends == [sent[-1]["type"]]
@@ -229,11 +188,7 @@ def test_nothing_is_sent_before_the_first_content() -> None:
 def test_a_failure_before_the_first_content_is_a_single_error() -> None:
     error = ErrorPayload(message="m", type="overloaded_error", code="busy")
     assert encode_parts([Failure(error)]) == [
-        {
-            "type": "error",
-            "sequenceNumber": 2,
-            "error": {"type": "overloaded_error", "message": "m", "code": "busy"},
-        }
+        {"type": "error", "sequenceNumber": 2, "error": {"type": "overloaded_error", "message": "m", "code": "busy"}}
     ]
 
 
@@ -245,9 +200,7 @@ def test_a_later_failure_ends_with_an_error() -> None:
 
 def test_the_endpoint_can_replace_the_error() -> None:
     dialect = HashbrownDialect()
-    dialect.failure_payload = lambda response: ErrorPayload(
-        message=response.id, type="t", param="p"
-    )
+    dialect.failure_payload = lambda response: ErrorPayload(message=response.id, type="t", param="p")
     *_, last = frames(dialect, make_stream(Failure(ErrorPayload(message="m", type="t"))))
     assert last["error"] == {"type": "t", "message": "resp_0", "param": "p"}
 
@@ -277,15 +230,10 @@ def test_a_filtered_response_has_a_content_filter_error() -> None:
 
 
 def test_reasoning_is_sent_without_its_encrypted_content() -> None:
-    sent = encode_parts(
-        [Reasoning("hm"), Reasoning(summary="s", encrypted_content="sealed"), Text("a")]
+    sent = encode_parts([Reasoning("hm"), Reasoning(summary="s", encrypted_content="sealed"), Text("a")])
+    assert {"reasoning.delta", "reasoning.done", "reasoning_summary_text.delta", "reasoning_summary_text.done"} <= set(
+        names(sent)
     )
-    assert {
-        "reasoning.delta",
-        "reasoning.done",
-        "reasoning_summary_text.delta",
-        "reasoning_summary_text.done",
-    } <= set(names(sent))
     assert "sealed" not in json.dumps(sent)
     assert not [name for name in names(sent) if "summary_part" in name]
 
@@ -305,10 +253,7 @@ def test_warnings_are_in_every_response() -> None:
 def agent_call(answer: bool = True) -> list[Part]:
     """Return a call and its output, both of the agent."""
     call = Whole(FunctionCall(call_id="own", name="search", arguments='{"q":1}'))
-    return [
-        call,
-        *([Whole(FunctionCallOutput(call_id="own", output="x"))] if answer else []),
-    ]
+    return [call, *([Whole(FunctionCallOutput(call_id="own", output="x"))] if answer else [])]
 
 
 def test_a_client_call_is_sent_at_once() -> None:
@@ -345,22 +290,14 @@ def test_an_unanswered_call_of_the_agent_is_sent_last() -> None:
 
 def test_a_held_call_is_not_sent_after_a_failure() -> None:
     failure = Failure(ErrorPayload(message="m", type="t"))
-    assert "function_call_arguments.done" not in names(
-        encode_parts([*agent_call(answer=False), failure])
-    )
+    assert "function_call_arguments.done" not in names(encode_parts([*agent_call(answer=False), failure]))
 
 
 @pytest.mark.parametrize(
     ("parts", "order"),
     [
-        (
-            [Text("a"), Reasoning("r"), Call(0, "f", "{}")],
-            ["message", "reasoning", "function_call"],
-        ),
-        (
-            [Reasoning("r"), Text("a"), Call(0, "f", "{}")],
-            ["reasoning", "message", "function_call"],
-        ),
+        ([Text("a"), Reasoning("r"), Call(0, "f", "{}")], ["message", "reasoning", "function_call"]),
+        ([Reasoning("r"), Text("a"), Call(0, "f", "{}")], ["reasoning", "message", "function_call"]),
         ([Text(""), Reasoning("r"), Text("a")], ["reasoning", "message"]),
         ([*agent_call(), Text("a")], ["function_call", "function_call_output", "message"]),
         ([Reasoning("r"), Refusal("no")], ["reasoning", "message"]),
@@ -381,10 +318,7 @@ def decode_error(payload: ErrorPayload, **options: Any) -> Json:
 
 
 def test_an_error_has_only_the_fields_of_its_provider() -> None:
-    assert decode_error(ERROR) == {
-        "type": "error",
-        "error": {"type": "t", "message": "m", "code": "c", "param": "p"},
-    }
+    assert decode_error(ERROR) == {"type": "error", "error": {"type": "t", "message": "m", "code": "c", "param": "p"}}
     bare = ErrorPayload(message="m", type="t")
     assert decode_error(bare, number=3, headers={"retry-after": "2"}) == {
         "type": "error",

@@ -6,13 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.protocol.content import InputText, OutputText
 from antiphon.protocol.errors import RequestError
-from antiphon.protocol.items import FunctionCall, FunctionCallOutput, Item, Message, Reasoning
+from antiphon.protocol.items import FunctionCall, FunctionCallOutput, InputText, Item, Message, OutputText, Reasoning
 from antiphon.protocol.request import JsonObjectFormat, JsonSchemaFormat, Request, TextConfig
 from antiphon.protocol.tools import FunctionTool, Tool
-from antiphon.wire.hashbrown.request import HashbrownRequest, decode_hashbrown
-from antiphon.wire.hashbrown.threads import Json, assistant_message
+from antiphon.wire.hashbrown.request import HashbrownRequest, Json, assistant_message, decode_hashbrown
 
 SCHEMA: Json = {"$schema": "http://json-schema.org/draft-07/schema#", "type": "object"}
 HI: Json = {"role": "user", "content": "hi"}
@@ -55,9 +53,7 @@ def model(text: str) -> Message:
 
 def test_every_field_is_converted() -> None:
     tool = {"name": "getWeather", "description": "Tells.", "parameters": SCHEMA}
-    decoded = decode_request(
-        system="Be terse.", tools=[tool], toolChoice="required", responseFormat=SCHEMA
-    )
+    decoded = decode_request(system="Be terse.", tools=[tool], toolChoice="required", responseFormat=SCHEMA)
     offered: list[Tool] = [FunctionTool(name="getWeather", description="Tells.", parameters=SCHEMA)]
     schema = JsonSchemaFormat(name="schema", schema=SCHEMA, strict=True)
     assert decoded.request == Request(
@@ -82,9 +78,9 @@ def test_a_minimal_request() -> None:
 def test_json_mode_asks_for_any_json_object() -> None:
     decoded = decode_request(responseFormat=SCHEMA, responseFormatMode="json")
     assert decoded.request.text.format == JsonObjectFormat()
-    assert decode_request(
-        responseFormat=SCHEMA, responseFormatMode="schema"
-    ).request.text.format.type == ("json_schema")
+    assert decode_request(responseFormat=SCHEMA, responseFormatMode="schema").request.text.format.type == (
+        "json_schema"
+    )
 
 
 def test_null_is_the_same_as_absent() -> None:
@@ -105,10 +101,7 @@ def test_a_call_and_its_output() -> None:
     assert items(HI, CALLED, GIVEN) == [
         user("hi"),
         FunctionCall(call_id="call_1", name="getWeather", arguments='{"city":"Paris"}'),
-        FunctionCallOutput(
-            call_id="call_1",
-            output='{"status":"fulfilled","value":{"city":"Paris","temp":72}}',
-        ),
+        FunctionCallOutput(call_id="call_1", output='{"status":"fulfilled","value":{"city":"Paris","temp":72}}'),
     ]
 
 
@@ -248,17 +241,11 @@ def test_a_thread_and_new_messages_are_one_conversation(saved: list[Json], new: 
             "messages[0].toolCalls[0].function",
             "missing_required_parameter",
         ),
-        (
-            {"messages": [HI, {"role": "tool", "content": "x"}]},
-            "messages[1].toolCallId",
-            "missing_required_parameter",
-        ),
+        ({"messages": [HI, {"role": "tool", "content": "x"}]}, "messages[1].toolCallId", "missing_required_parameter"),
         ({"messages": [HI, GIVEN]}, "messages[1].toolCallId", "function_call_not_found"),
     ],
 )
-def test_an_invalid_field_is_rejected_with_its_path(
-    fields: dict[str, Any], param: str, code: str
-) -> None:
+def test_an_invalid_field_is_rejected_with_its_path(fields: dict[str, Any], param: str, code: str) -> None:
     with pytest.raises(RequestError) as caught:
         decode_request(**fields)
     payload = caught.value.payload

@@ -4,16 +4,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.protocol.content import OutputText, RefusalContent
 from antiphon.protocol.items import (
     FunctionCall,
     FunctionCallOutput,
     Item,
     ItemStatus,
     Message,
+    OutputText,
     Reasoning,
+    RefusalContent,
 )
-from antiphon.wire.hashbrown.threads import (
+from antiphon.wire.hashbrown.request import (
     BEFORE_CALL,
     BEFORE_TEXT,
     Json,
@@ -58,9 +59,7 @@ def test_resending_messages_changes_nothing(saved: list[Json], new: list[Json]) 
     assert merge_messages(saved, []) == saved
     assert merge_messages([], new) == new
     assert merge_messages(saved, saved) == saved
-    assert merge_messages(merge_messages(saved, new), merge_messages(saved, new)) == merge_messages(
-        saved, new
-    )
+    assert merge_messages(merge_messages(saved, new), merge_messages(saved, new)) == merge_messages(saved, new)
 
 
 def test_only_the_end_of_a_thread_overlaps() -> None:
@@ -76,14 +75,10 @@ def test_only_the_end_of_a_thread_overlaps() -> None:
         pytest.param([user_message("a")] * 5000, id="all the same"),
         pytest.param([user_message("a")] * 4999 + [user_message("b")], id="another at the end"),
         pytest.param([user_message("b")] + [user_message("a")] * 4999, id="another at the start"),
-        pytest.param(
-            ([user_message("a")] * 49 + [user_message("b")]) * 100, id="another now and then"
-        ),
+        pytest.param(([user_message("a")] * 49 + [user_message("b")]) * 100, id="another now and then"),
     ],
 )
-def test_merging_repeated_messages_takes_linear_time(
-    new: list[Json], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_merging_repeated_messages_takes_linear_time(new: list[Json], monkeypatch: pytest.MonkeyPatch) -> None:
     compared = 0
 
     def count(one: object, other: object) -> bool:
@@ -92,7 +87,7 @@ def test_merging_repeated_messages_takes_linear_time(
         return one == other
 
     saved = [user_message("a")] * 5000
-    monkeypatch.setattr("antiphon.wire.hashbrown.threads.is_same_json", count)
+    monkeypatch.setattr("antiphon.wire.hashbrown.request.is_same_json", count)
     merged = merge_messages(saved, new)
     assert compared <= 4 * len(saved)
     overlap = len(saved) + len(new) - len(merged)
@@ -102,10 +97,7 @@ def test_merging_repeated_messages_takes_linear_time(
 
 def test_messages_are_compared_deeply() -> None:
     plain: Json = {"role": "assistant", "content": "a"}
-    assert merge_messages([plain], [plain | {"toolCalls": []}]) == [
-        plain,
-        plain | {"toolCalls": []},
-    ]
+    assert merge_messages([plain], [plain | {"toolCalls": []}]) == [plain, plain | {"toolCalls": []}]
     assert not is_same_json({"x": True}, {"x": 1})
     assert not is_same_json([1], [1, 1])
     assert is_same_json({"x": [1, None, "a"]}, {"x": [1.0, None, "a"]})
@@ -129,12 +121,7 @@ def tool_call(index: int, id: str, arguments: str = "{}", **more: object) -> Jso
 
 def test_an_assistant_message_has_text_and_calls_in_order() -> None:
     refused = Message(role="assistant", content=[RefusalContent(refusal=" No.")])
-    items: list[Item] = [
-        assistant_text("Hello."),
-        refused,
-        make_call("x", '{"a":1}'),
-        make_call("y"),
-    ]
+    items: list[Item] = [assistant_text("Hello."), refused, make_call("x", '{"a":1}'), make_call("y")]
     assert assistant_message(items) == {
         "role": "assistant",
         "content": "Hello. No.",
@@ -148,48 +135,23 @@ def test_an_empty_response_is_an_empty_message() -> None:
 
 def test_answered_and_incomplete_calls_are_left_out() -> None:
     own = [make_call("own"), FunctionCallOutput(call_id="own", output="done")]
-    items: list[Item] = [
-        *own,
-        assistant_text("So."),
-        make_call("cut", '{"a', "incomplete"),
-        make_call("x"),
-    ]
+    items: list[Item] = [*own, assistant_text("So."), make_call("cut", '{"a', "incomplete"), make_call("x")]
     assert assistant_message(items)["toolCalls"] == [tool_call(0, "x")]
 
 
 def test_reasoning_is_stored_with_the_following_call() -> None:
     first, second, third = (Reasoning(encrypted_content=text) for text in ("1", "2", "3"))
-    items = [
-        first,
-        assistant_text("So."),
-        second,
-        make_call("x"),
-        make_call("y"),
-        third,
-        make_call("z"),
-        Reasoning(),
-    ]
+    items = [first, assistant_text("So."), second, make_call("x"), make_call("y"), third, make_call("z"), Reasoning()]
     answer = assistant_message(items)
     x, y, z = answer["toolCalls"]  # type: ignore[misc]
-    assert [
-        read_sealed_reasoning(x.get("metadata"), place) for place in (BEFORE_TEXT, BEFORE_CALL)
-    ] == [
-        ["1"],
-        ["2"],
-    ]
+    assert [read_sealed_reasoning(x.get("metadata"), place) for place in (BEFORE_TEXT, BEFORE_CALL)] == [["1"], ["2"]]
     assert "metadata" not in y
     assert z["metadata"] == {"antiphon": {"before_call": ["3"]}}
-    assert strip_metadata(answer)["toolCalls"] == [
-        tool_call(0, "x"),
-        tool_call(1, "y"),
-        tool_call(2, "z"),
-    ]
+    assert strip_metadata(answer)["toolCalls"] == [tool_call(0, "x"), tool_call(1, "y"), tool_call(2, "z")]
 
 
 def test_reasoning_without_text_is_before_its_call() -> None:
-    answer = assistant_message(
-        [Reasoning(encrypted_content="1"), assistant_text(""), make_call("x")]
-    )
+    answer = assistant_message([Reasoning(encrypted_content="1"), assistant_text(""), make_call("x")])
     assert answer["toolCalls"] == [tool_call(0, "x", metadata={"antiphon": {"before_call": ["1"]}})]
 
 

@@ -26,9 +26,7 @@ SCHEMA_FEATURES = frozenset({"json_schema", "strict_tools"})
 BEARER_ENV = "ANTHROPIC_AUTH_TOKEN"
 """The environment variable whose value gateways expect as a bearer token."""
 
-COUNT_TOKENS_FIELDS = frozenset(
-    "model messages system tools tool_choice thinking output_config cache_control".split()
-)
+COUNT_TOKENS_FIELDS = frozenset("model messages system tools tool_choice thinking output_config cache_control".split())
 SERVER_TOOL_BLOCKS = """server_tool_use web_search_tool_result web_fetch_tool_result
     code_execution_tool_result bash_code_execution_tool_result
     text_editor_code_execution_tool_result tool_search_tool_result container_upload""".split()
@@ -50,9 +48,7 @@ class Anthropic(Adapter):
     )
     hosted_tools = WEB_SEARCH_TYPES
     raw_tool_slug = SLUG
-    extension_items = frozenset(
-        {"openai:web_search_call"} | {f"{SLUG}{block}" for block in SERVER_TOOL_BLOCKS}
-    )
+    extension_items = frozenset({"openai:web_search_call"} | {f"{SLUG}{block}" for block in SERVER_TOOL_BLOCKS})
 
     def __init__(self, provider: Provider) -> None:
         super().__init__(provider)
@@ -88,9 +84,7 @@ class Anthropic(Adapter):
         body = {name: body[name] for name in body if name in COUNT_TOKENS_FIELDS}
         return self._build_request("messages/count_tokens", body), decode_token_count
 
-    def _build_request(
-        self, path: str, body: JsonObject | None = None, version: str | None = None
-    ) -> Upstream:
+    def _build_request(self, path: str, body: JsonObject | None = None, version: str | None = None) -> Upstream:
         headers = {"anthropic-version": self.provider.api_version or version or API_VERSION}
         method = "GET" if body is None else "POST"
         return Upstream(method=method, url=f"{self.base_url}/{path}", body=body, headers=headers)

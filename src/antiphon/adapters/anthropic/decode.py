@@ -30,8 +30,7 @@ from antiphon.adapters.conversation import dropped_call_warning, history_tool_na
 from antiphon.adapters.errors import ErrorInfo, infer_status
 from antiphon.adapters.json_access import to_json_text
 from antiphon.protocol import parts
-from antiphon.protocol.content import ExtensionAnnotation, TextAnnotation, UrlCitation
-from antiphon.protocol.items import ExtensionItem
+from antiphon.protocol.items import ExtensionAnnotation, ExtensionItem, TextAnnotation, UrlCitation
 from antiphon.protocol.json_schema import is_array, is_object
 from antiphon.protocol.parts import Part
 from antiphon.protocol.struct import is_extension_type
@@ -132,9 +131,7 @@ class AnthropicDecoder(Decoder):
         decoded += self._usage_parts(message.usage)
         return decoded + (self._stop_parts(message) or self._finish_parts(None))
 
-    def _start_block(
-        self, index: int, block: ContentBlock, read_raw: Callable[[], RawBlock]
-    ) -> Sequence[Part]:
+    def _start_block(self, index: int, block: ContentBlock, read_raw: Callable[[], RawBlock]) -> Sequence[Part]:
         before, opened = self._last_block, OpenBlock(block, index)
         self._open_blocks[index] = self._last_block = opened
         match block.type:
@@ -219,9 +216,7 @@ class AnthropicDecoder(Decoder):
             return (parts.Reasoning(key=opened.key, summary=text),)
         return (parts.Reasoning(text, opened.key),)
 
-    def _start_server_tool(
-        self, opened: OpenBlock, read_raw: Callable[[], RawBlock]
-    ) -> Sequence[Part]:
+    def _start_server_tool(self, opened: OpenBlock, read_raw: Callable[[], RawBlock]) -> Sequence[Part]:
         """Start the block of a tool that Anthropic runs."""
         type = opened.block.type
         # read_raw() parses the JSON once more, so it is called only where all fields are needed.

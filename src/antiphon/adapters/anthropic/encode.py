@@ -9,13 +9,7 @@ import re
 from typing import Any, cast
 
 from antiphon.adapters import media
-from antiphon.adapters.anthropic.models import (
-    Claude,
-    choose_max_tokens,
-    encode_sampling,
-    lookup_claude,
-    plan_thinking,
-)
+from antiphon.adapters.anthropic.models import Claude, choose_max_tokens, encode_sampling, lookup_claude, plan_thinking
 from antiphon.adapters.anthropic.wire_types import SLUG, SealedThinking
 from antiphon.adapters.base import Prompt
 from antiphon.adapters.conversation import (
@@ -32,14 +26,17 @@ from antiphon.adapters.conversation import (
 from antiphon.adapters.features import service_tier_name
 from antiphon.adapters.json_access import JsonObject, decode_as, drop_empty, parse_arguments
 from antiphon.adapters.json_via_tool import ANSWER_TOOL_NAME
-from antiphon.protocol.content import Content, InputFile, InputImage, content_text
 from antiphon.protocol.items import (
+    Content,
     ExtensionItem,
     FunctionCall,
     FunctionCallOutput,
+    InputFile,
+    InputImage,
     Item,
     Message,
     Reasoning,
+    content_text,
 )
 from antiphon.protocol.json_schema import Schema, is_array, is_object
 from antiphon.protocol.request import JsonSchemaFormat, Request
@@ -358,9 +355,7 @@ UNENFORCEABLE_KEYWORDS = frozenset(
     """.split()
 )
 # A tuple, not a set: a client's `format` may be a list, which cannot be hashed.
-ENFORCEABLE_FORMATS = tuple(
-    "date-time time date duration email hostname uri ipv4 ipv6 uuid".split()
-)
+ENFORCEABLE_FORMATS = tuple("date-time time date duration email hostname uri ipv4 ipv6 uuid".split())
 SCHEMA_MAPS = ("properties", "$defs", "definitions")
 MAX_SCHEMA_DEPTH = 64
 

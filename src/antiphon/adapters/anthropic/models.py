@@ -22,14 +22,7 @@ CLAUDE_NAME = re.compile(
 DEFAULT_MAX_TOKENS = 8192
 """Tokens for the answer when neither the client nor the configuration sets a limit."""
 
-THINKING_BUDGETS = {
-    "minimal": 1024,
-    "low": 2048,
-    "medium": 8192,
-    "high": 16384,
-    "xhigh": 24576,
-    "max": 32768,
-}
+THINKING_BUDGETS = {"minimal": 1024, "low": 2048, "medium": 8192, "high": 16384, "xhigh": 24576, "max": 32768}
 """The thinking tokens to allow for each effort."""
 
 MIN_BUDGET = 1024
@@ -71,9 +64,7 @@ def lookup_claude(model: str) -> Claude:
         uses_thinking_budget=version < (4, 6),
         thinks_by_default=version >= (5, 0),
         disabled_thinking=_thinking_off(family, version),
-        supports_forced_tools=not (
-            version >= (5, 1) if top_family else version >= (5, 5) and family != "haiku"
-        ),
+        supports_forced_tools=not (version >= (5, 1) if top_family else version >= (5, 5) and family != "haiku"),
         supports_sampling=version < (4, 7),
         supports_schemas=version >= (4, 5),
         supports_system_messages=version >= (4, 8),
@@ -139,9 +130,7 @@ def choose_max_tokens(prompt: Prompt, plan: ThinkingPlan) -> int:
     return limit or DEFAULT_MAX_TOKENS + plan.expected_tokens
 
 
-def _plan_always_on(
-    prompt: Prompt, claude: Claude, reasoning: ReasoningConfig, *, forced: bool
-) -> ThinkingPlan:
+def _plan_always_on(prompt: Prompt, claude: Claude, reasoning: ReasoningConfig, *, forced: bool) -> ThinkingPlan:
     effort = reasoning.effort
     if effort == "none":
         _warn(prompt, "it always thinks, so the lowest effort was sent")

@@ -9,13 +9,12 @@ from collections.abc import Mapping
 from typing import ClassVar
 from urllib.parse import quote
 
-from antiphon.adapters.base import Adapter, Decoder, Prompt, Provider, collect_names
+from antiphon.adapters.base import Adapter, ConfigSource, Decoder, Prompt, Provider, collect_names
 from antiphon.adapters.bedrock.decode import REASONS as REASONS
 from antiphon.adapters.bedrock.decode import BedrockDecoder
 from antiphon.adapters.bedrock.encode import SLUG, encode_body, find_claude, supports_strict_tools
 from antiphon.adapters.errors import ErrorInfo, parse_error
 from antiphon.adapters.json_access import as_object
-from antiphon.adapters.provider_config import ConfigSource
 from antiphon.transport.request import AwsSignature, Credential, Upstream
 
 DEFAULT_REGION = "us-east-1"
@@ -83,9 +82,7 @@ class Bedrock(Adapter):
         return super().api_key_variable(fields, source)
 
     @classmethod
-    def missing_field(
-        cls, fields: Mapping[str, object], source: ConfigSource
-    ) -> tuple[str, str] | None:
+    def missing_field(cls, fields: Mapping[str, object], source: ConfigSource) -> tuple[str, str] | None:
         """Return the region as missing only if AWS credentials are the sole sign of Bedrock.
 
         AWS credentials alone may be meant for something else. A table in the file or a key for
@@ -107,10 +104,7 @@ class Bedrock(Adapter):
     def missing_features(self, model: str) -> frozenset[str]:
         """Return the features whose fields a model rejects."""
         claude = find_claude(model)
-        supported = {
-            "strict_tools": supports_strict_tools(model),
-            "json_schema": not claude or claude.supports_schemas,
-        }
+        supported = {"strict_tools": supports_strict_tools(model), "json_schema": not claude or claude.supports_schemas}
         return frozenset(name for name in supported if not supported[name])
 
     def encode(self, prompt: Prompt) -> Upstream:

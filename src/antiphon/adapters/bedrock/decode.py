@@ -26,7 +26,7 @@ from antiphon.adapters.conversation import dropped_call_warning, history_tool_na
 from antiphon.adapters.errors import ErrorInfo
 from antiphon.adapters.json_access import as_object, drop_empty, to_json_text
 from antiphon.protocol import parts
-from antiphon.protocol.content import ExtensionAnnotation, TextAnnotation, UrlCitation
+from antiphon.protocol.items import ExtensionAnnotation, TextAnnotation, UrlCitation
 from antiphon.protocol.parts import Part
 from antiphon.protocol.surrogates import repair_surrogates
 from antiphon.wire import aws_eventstream, json
@@ -47,9 +47,7 @@ FAILURE_REASONS = {
 }
 """Stop reasons that mean failure."""
 
-KNOWN_EVENTS = frozenset(
-    "contentBlockStart contentBlockDelta contentBlockStop messageStop metadata".split()
-)
+KNOWN_EVENTS = frozenset("contentBlockStart contentBlockDelta contentBlockStop messageStop metadata".split())
 EXCEPTION_STATUSES = {
     "validationexception": 400,
     "accessdeniedexception": 403,

@@ -14,11 +14,7 @@ from typing import cast
 from msgspec import Struct, field
 
 from antiphon.adapters import media
-from antiphon.adapters.anthropic.encode import (
-    relax_schema,
-    strip_trailing_space,
-    tool_call_instruction,
-)
+from antiphon.adapters.anthropic.encode import relax_schema, strip_trailing_space, tool_call_instruction
 from antiphon.adapters.anthropic.models import (
     CLAUDE_NAME,
     Claude,
@@ -40,21 +36,19 @@ from antiphon.adapters.conversation import (
     split_turns,
     system_text,
 )
-from antiphon.adapters.features import (
-    EFFORTS_LOW_TO_HIGH,
-    EFFORTS_WITHOUT_MINIMAL,
-    nearest_effort,
-    service_tier_name,
+from antiphon.adapters.features import EFFORTS_LOW_TO_HIGH, EFFORTS_WITHOUT_MINIMAL, nearest_effort, service_tier_name
+from antiphon.adapters.json_access import JsonObject, decode_as, drop_empty, parse_arguments, to_json_text
+from antiphon.protocol.items import (
+    Content,
+    FunctionCall,
+    FunctionCallOutput,
+    InputFile,
+    InputImage,
+    Item,
+    Message,
+    Reasoning,
+    content_text,
 )
-from antiphon.adapters.json_access import (
-    JsonObject,
-    decode_as,
-    drop_empty,
-    parse_arguments,
-    to_json_text,
-)
-from antiphon.protocol.content import Content, InputFile, InputImage, content_text
-from antiphon.protocol.items import FunctionCall, FunctionCallOutput, Item, Message, Reasoning
 from antiphon.protocol.request import JsonSchemaFormat
 from antiphon.protocol.tools import ExtensionTool, ExtensionToolChoice, FunctionToolChoice, Tool
 
@@ -96,9 +90,7 @@ def encode_body(prompt: Prompt) -> JsonObject:
         "system": conversation.system,
         "inferenceConfig": _encode_inference_config(prompt, thinking),
         "toolConfig": _encode_tool_config(prompt, caches=caches, enforce_choice=not instruction),
-        "outputConfig": drop_empty(
-            {"textFormat": _encode_text_format(prompt), "effort": thinking.effort}
-        ),
+        "outputConfig": drop_empty({"textFormat": _encode_text_format(prompt), "effort": thinking.effort}),
         "additionalModelRequestFields": thinking.fields,
         "serviceTier": drop_empty({"type": service_tier_name(prompt, SERVICE_TIERS)}),
     }

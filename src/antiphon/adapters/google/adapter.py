@@ -12,12 +12,11 @@ from urllib.parse import quote
 
 import msgspec
 
-from antiphon.adapters.base import Adapter, Decoder, Prompt, Provider, collect_names
+from antiphon.adapters.base import Adapter, ConfigSource, Decoder, Prompt, Provider, collect_names
 from antiphon.adapters.errors import ErrorInfo
 from antiphon.adapters.google.decode import FAILURE_REASONS, REASONS, GoogleDecoder
 from antiphon.adapters.google.encode import encode_body, is_before_gemini_3
 from antiphon.adapters.google.wire_types import ErrorBody, GenerateContentResponse
-from antiphon.adapters.provider_config import ConfigSource
 from antiphon.protocol.errors import UpstreamError
 from antiphon.protocol.struct import InvalidValueError
 from antiphon.protocol.tools import WEB_SEARCH_TYPES
@@ -44,11 +43,7 @@ class Google(Adapter):
         "location": ("GOOGLE_CLOUD_LOCATION",),
         "base_url": ("GOOGLE_GEMINI_BASE_URL",),
     }
-    table_keys: ClassVar = {
-        "api_version": '"v1beta"',
-        "project": '"my-project"',
-        "location": '"europe-west1"',
-    }
+    table_keys: ClassVar = {"api_version": '"v1beta"', "project": '"my-project"', "location": '"europe-west1"'}
     features = frozenset(
         """temperature top_p presence_penalty frequency_penalty seed stop max_output_tokens
         logprobs service_tier reasoning tools tool_choice json_object json_schema
@@ -80,9 +75,7 @@ class Google(Adapter):
         return super().api_key_variable(fields, source)
 
     @classmethod
-    def missing_field(
-        cls, fields: Mapping[str, object], source: ConfigSource
-    ) -> tuple[str, str] | None:
+    def missing_field(cls, fields: Mapping[str, object], source: ConfigSource) -> tuple[str, str] | None:
         """Return the project as missing where Vertex AI is meant; a location alone is an error."""
         if "project" in fields:
             return None

@@ -26,7 +26,7 @@ from antiphon.adapters.google.wire_types import (
 )
 from antiphon.adapters.json_access import to_json_text
 from antiphon.protocol import parts
-from antiphon.protocol.content import LogProb, UrlCitation
+from antiphon.protocol.items import LogProb, UrlCitation
 from antiphon.protocol.parts import Finish, Part, Reason, Reasoning
 from antiphon.wire import sse
 

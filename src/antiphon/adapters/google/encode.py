@@ -15,12 +15,7 @@ from msgspec.structs import replace
 
 from antiphon.adapters import media
 from antiphon.adapters.base import Prompt
-from antiphon.adapters.conversation import (
-    EMPTY_CONVERSATION,
-    ConversationTurn,
-    encode_pieces,
-    split_turns,
-)
+from antiphon.adapters.conversation import EMPTY_CONVERSATION, ConversationTurn, encode_pieces, split_turns
 from antiphon.adapters.features import (
     EFFORTS_LOW_TO_HIGH,
     EFFORTS_MINIMAL_TO_HIGH,
@@ -29,22 +24,20 @@ from antiphon.adapters.features import (
     wants_logprobs,
 )
 from antiphon.adapters.google.wire_types import ThoughtSignature
-from antiphon.adapters.json_access import (
-    JsonObject,
-    decode_as,
-    drop_empty,
-    drop_none,
-    parse_arguments,
-)
-from antiphon.protocol.content import (
+from antiphon.adapters.json_access import JsonObject, decode_as, drop_empty, drop_none, parse_arguments
+from antiphon.protocol.items import (
     Content,
     ExtensionContent,
+    FunctionCall,
+    FunctionCallOutput,
     InputFile,
     InputImage,
     InputVideo,
+    Item,
+    Message,
+    Reasoning,
     content_text,
 )
-from antiphon.protocol.items import FunctionCall, FunctionCallOutput, Item, Message, Reasoning
 from antiphon.protocol.json_schema import is_object
 from antiphon.protocol.request import JsonObjectFormat, JsonSchemaFormat
 from antiphon.protocol.tools import (
@@ -57,9 +50,7 @@ from antiphon.protocol.tools import (
 from antiphon.wire import json
 
 SERVICE_TIERS = {"flex": "flex", "priority": "priority"}
-RESPONSE_MEDIA_TYPES = frozenset(
-    {"image/png", "image/jpeg", "image/webp", "application/pdf", "text/plain"}
-)
+RESPONSE_MEDIA_TYPES = frozenset({"image/png", "image/jpeg", "image/webp", "application/pdf", "text/plain"})
 """The media types that a function response may contain, since Gemini 3."""
 
 OPENING_MESSAGE = "Go on."

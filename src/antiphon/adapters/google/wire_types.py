@@ -8,8 +8,8 @@ from msgspec import Struct
 from antiphon.adapters.base import JsonReader
 from antiphon.adapters.errors import ErrorInfo
 from antiphon.adapters.json_access import JsonObject
-from antiphon.adapters.logprobs import TokenLogprob, convert_logprobs
-from antiphon.protocol.content import LogProb
+from antiphon.adapters.media import TokenLogprob, convert_logprobs
+from antiphon.protocol.items import LogProb
 from antiphon.protocol.parts import Usage
 
 
@@ -138,9 +138,7 @@ class LogprobsResult(GoogleStruct):
     def logprobs(self) -> list[LogProb] | None:
         """The log probabilities in the protocol's form."""
         pairs = zip_longest(self.chosen_candidates or (), self.top_candidates or ())
-        return convert_logprobs(
-            [one.to_token((top and top.candidates) or []) for one, top in pairs if one]
-        )
+        return convert_logprobs([one.to_token((top and top.candidates) or []) for one, top in pairs if one])
 
 
 class Candidate(GoogleStruct):

@@ -10,26 +10,15 @@ from typing import cast
 
 from msgspec import Struct
 
-from antiphon.adapters.base import (
-    MAX_EVENT_BYTES,
-    Adapter,
-    Decoder,
-    JsonReader,
-    finish_part,
-)
+from antiphon.adapters.base import MAX_EVENT_BYTES, Adapter, Decoder, JsonReader, finish_part
 from antiphon.adapters.errors import ErrorInfo, parse_error
 from antiphon.adapters.json_access import to_json_text
-from antiphon.adapters.logprobs import TokenLogprob, convert_logprobs
+from antiphon.adapters.media import TokenLogprob, convert_logprobs
 from antiphon.protocol import parts
 from antiphon.protocol.parts import Part
 from antiphon.wire import json, ndjson
 
-REASONS: Mapping[str, parts.Reason] = {
-    "stop": "stop",
-    "length": "length",
-    "load": "stop",
-    "unload": "stop",
-}
+REASONS: Mapping[str, parts.Reason] = {"stop": "stop", "length": "length", "load": "stop", "unload": "stop"}
 SEAL_MARK = '{"thinking":true}'
 """The seal of reasoning, which shows that it came from this server."""
 
@@ -95,9 +84,7 @@ class OllamaDecoder(Decoder):
         # The last line has all counts, and no other line has any.
         if line.done:
             decoded.append(parts.Usage(line.prompt_eval_count or 0, line.eval_count or 0))
-            decoded.append(
-                finish_part(line.done_reason or "", REASONS, has_calls=self._call_count > 0)
-            )
+            decoded.append(finish_part(line.done_reason or "", REASONS, has_calls=self._call_count > 0))
         return decoded
 
     def decode_body(self, body: bytes) -> Iterable[Part]:
@@ -107,9 +94,7 @@ class OllamaDecoder(Decoder):
             raise ValueError("it has neither a message nor an end")
         return decoded
 
-    def _decode_message(
-        self, message: OllamaMessage, tokens: list[TokenLogprob] | None, decoded: list[Part]
-    ) -> None:
+    def _decode_message(self, message: OllamaMessage, tokens: list[TokenLogprob] | None, decoded: list[Part]) -> None:
         if message.thinking:
             mark = None if self._in_reasoning else SEAL_MARK
             decoded.append(parts.Reasoning(message.thinking, encrypted_content=mark))

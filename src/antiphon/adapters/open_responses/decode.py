@@ -16,17 +16,6 @@ from antiphon.adapters.base import MAX_EVENT_BYTES, Adapter, Decoder
 from antiphon.adapters.errors import TRUNCATED, ErrorInfo, parse_error
 from antiphon.adapters.json_access import JsonObject, as_array, as_object, as_string, is_json
 from antiphon.protocol import parts
-from antiphon.protocol.content import (
-    Content,
-    LogProb,
-    OutputText,
-    ReasoningText,
-    RefusalContent,
-    SummaryText,
-    TextAnnotation,
-    TopLogProb,
-    content_text,
-)
 from antiphon.protocol.errors import RemoteProtocolError
 from antiphon.protocol.events import (
     ContentPartDone,
@@ -44,7 +33,23 @@ from antiphon.protocol.foreign.lenient import LenientReader
 from antiphon.protocol.foreign.reader import ForeignReader
 from antiphon.protocol.foreign.repair import part_of
 from antiphon.protocol.foreign.strict import ForeignChecker
-from antiphon.protocol.items import FunctionCall, Item, ItemReference, Message, Phase, Reasoning
+from antiphon.protocol.items import (
+    Content,
+    FunctionCall,
+    Item,
+    ItemReference,
+    LogProb,
+    Message,
+    OutputText,
+    Phase,
+    Reasoning,
+    ReasoningText,
+    RefusalContent,
+    SummaryText,
+    TextAnnotation,
+    TopLogProb,
+    content_text,
+)
 from antiphon.protocol.parts import Part
 from antiphon.protocol.response import Response
 from antiphon.protocol.struct import is_extension_type
@@ -191,9 +196,7 @@ class EmittedItem(Struct):
     """What was emitted of an item; `key` is its index."""
 
     key: int
-    texts: dict[tuple[str, int], list[str]] = field(
-        default_factory=dict[tuple[str, int], list[str]]
-    )
+    texts: dict[tuple[str, int], list[str]] = field(default_factory=dict[tuple[str, int], list[str]])
     """By the type and index of a content part; the arguments of a call have an empty type."""
     annotations: dict[int, int] = field(default_factory=dict[int, int])
     """How many each content part has."""
@@ -334,9 +337,7 @@ class PartMapper:
         seal = reasoning.encrypted_content or (UNSEALED_REASONING if is_raw else "")
         if not item.texts:
             whole = Reasoning(
-                summary=list[Content](summary),
-                content=list[Content](content) or UNSET,
-                encrypted_content=seal or UNSET,
+                summary=list[Content](summary), content=list[Content](content) or UNSET, encrypted_content=seal or UNSET
             )
             return [self._whole_part(item, whole)]
         found: list[Part] = []
@@ -389,9 +390,7 @@ class PartMapper:
         item.texts.setdefault((type, index), []).append(rest)
         return [self._text_part(item, type, index, rest, logprobs)]
 
-    def _text_part(
-        self, item: EmittedItem, type: str, index: int, text: str, logprobs: LogProbs = UNSET
-    ) -> Part:
+    def _text_part(self, item: EmittedItem, type: str, index: int, text: str, logprobs: LogProbs = UNSET) -> Part:
         if not type:
             return parts.Call(item.key, arguments=text)
         self._last = item
@@ -464,10 +463,6 @@ def read_warnings(response: JsonObject) -> list[parts.Warn]:
     """Read the warnings of another Antiphon."""
     entries = map(as_object, as_array(response.get("antiphon:warnings")))
     return [
-        parts.Warn(
-            as_string(raw.get("code")),
-            as_string(raw.get("message")),
-            as_string(raw.get("param")) or None,
-        )
+        parts.Warn(as_string(raw.get("code")), as_string(raw.get("message")), as_string(raw.get("param")) or None)
         for raw in entries
     ]

@@ -14,7 +14,7 @@ from antiphon.adapters.base import Adapter, Decoder, Prompt
 from antiphon.adapters.features import wants_logprobs
 from antiphon.adapters.json_access import JsonObject, as_object, drop_none, omit
 from antiphon.adapters.open_responses.adapter import OpenResponses
-from antiphon.adapters.openai_chat import unsupported_errors
+from antiphon.adapters.openai_chat import servers
 from antiphon.adapters.openai_chat.decode import ChatDecoder
 from antiphon.adapters.openai_chat.encode import ChatMessagesEncoder
 from antiphon.adapters.openai_chat.servers import ChatQuirks
@@ -52,7 +52,7 @@ class ChatCompletions(Adapter):
     extension_items = frozenset({CUSTOM_TOOL_CALL, CUSTOM_TOOL_CALL_OUTPUT})
     path: ClassVar[str] = "/chat/completions"
     quirks = ChatQuirks()
-    learnable_features = unsupported_errors.LEARNABLE_FEATURES
+    learnable_features = servers.LEARNABLE_FEATURES
     """The features that are given up when an error of the server says that it lacks them."""
 
     def encode(self, prompt: Prompt) -> Upstream:
@@ -76,13 +76,13 @@ class ChatCompletions(Adapter):
     def fallback_adapter(self, error: UpstreamError) -> Adapter | None:
         """Return the Responses API for a model that needs it, or this adapter with less."""
         message = error.payload.message.removeprefix(f"{self.provider.name}: ")
-        if unsupported_errors.requires_responses(error.status, message):
+        if servers.requires_responses(error.status, message):
             url = self.responses_url()
             if url is None:
                 return None
             # Without the fallback to chat: the server has just said that chat does not work.
             return OpenResponses(replace(self.provider, base_url=url), chat_fallback=False)
-        feature = unsupported_errors.unsupported_feature(error.status, message)
+        feature = servers.unsupported_feature(error.status, message)
         if feature is None or feature not in self.learnable_features - self.rejected_features:
             return None
         # A copy, because requests that are under way still use this adapter.
@@ -125,7 +125,7 @@ class ChatCompletions(Adapter):
         """Encode the tools and the tool choice."""
         request = prompt.request
         tools, choice = request.tools, request.tool_choice
-        rejects_name = unsupported_errors.NAMED_CHOICE in self.rejected_features
+        rejects_name = servers.NAMED_CHOICE in self.rejected_features
         if rejects_name and isinstance(choice, FunctionToolChoice):
             # "Call any tool" with a single tool forces that tool without naming it.
             tools, choice = [tool for tool in tools if may_call(tool, choice)], "required"
@@ -142,9 +142,7 @@ class ChatCompletions(Adapter):
         if isinstance(tool, ExtensionTool):
             name = decode_custom_tool(tool).name
             grammar = encode_grammar(tool.get("format"))
-            return tagged_object(
-                "custom", name, description=tool.get("description"), format=grammar
-            )
+            return tagged_object("custom", name, description=tool.get("description"), format=grammar)
         fields = {"description": tool.description, "parameters": tool.parameters}
         return tagged_object("function", tool.name, **fields, strict=tool.strict)
 

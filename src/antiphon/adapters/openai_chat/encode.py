@@ -23,33 +23,25 @@ from antiphon.adapters.conversation import (
     split_turns,
     system_text,
 )
-from antiphon.adapters.json_access import (
-    JsonObject,
-    decode_as,
-    drop_empty,
-    normalize_arguments,
-    to_json_text,
-)
+from antiphon.adapters.json_access import JsonObject, decode_as, drop_empty, normalize_arguments, to_json_text
 from antiphon.adapters.media import read_file, read_image
 from antiphon.adapters.openai_chat.reasoning_state import ChatSeal
 from antiphon.adapters.openai_chat.servers import ChatQuirks
-from antiphon.protocol.content import (
-    Content,
-    ExtensionContent,
-    InputFile,
-    InputImage,
-    InputVideo,
-    RefusalContent,
-    content_text,
-)
 from antiphon.protocol.items import (
     CUSTOM_TOOL_CALL,
+    Content,
+    ExtensionContent,
     ExtensionItem,
     FunctionCall,
     FunctionCallOutput,
+    InputFile,
+    InputImage,
+    InputVideo,
     Item,
     Message,
     Reasoning,
+    RefusalContent,
+    content_text,
 )
 from antiphon.protocol.tools import CustomCallFields, decode_custom_call
 
@@ -91,9 +83,7 @@ class ChatMessagesEncoder:
     def _add_message(self, role: str, content: object, **more: object) -> None:
         self._messages.append({"role": role, "content": content, **more})
 
-    def _add_messages(
-        self, items: Sequence[Item], role: str, encode: Callable[[Content], list[JsonObject]]
-    ) -> None:
+    def _add_messages(self, items: Sequence[Item], role: str, encode: Callable[[Content], list[JsonObject]]) -> None:
         for item in items:
             if isinstance(item, Message):
                 self._add_message(role, collapse_content(encode_pieces(self._prompt, item, encode)))
@@ -223,10 +213,7 @@ class AssistantMessage:
         message: JsonObject = {"role": "assistant", "content": collapse_content(content) or None}
         if len(content) == 1 and "refusal" in content[0]:
             message |= {"content": None, "refusal": content[0]["refusal"]}
-        more: JsonObject = {
-            "reasoning_details": self.reasoning_details,
-            "tool_calls": self._calls_with_extras(),
-        }
+        more: JsonObject = {"reasoning_details": self.reasoning_details, "tool_calls": self._calls_with_extras()}
         return [message | self.reasoning_fields | drop_empty(more)]
 
     def _calls_with_extras(self) -> list[JsonObject]:
@@ -258,9 +245,7 @@ def turns_with_reasoning(turns: Sequence[ConversationTurn]) -> list[bool]:
     """
     # The number of a group is the count of user turns up to it.
     numbers = list(accumulate(turn.role == "user" for turn in turns))
-    with_calls = {
-        number for number, turn in zip(numbers, turns, strict=True) if any(map(is_call, turn.items))
-    }
+    with_calls = {number for number, turn in zip(numbers, turns, strict=True) if any(map(is_call, turn.items))}
     return [number in with_calls or number == numbers[-1] for number in numbers]
 
 

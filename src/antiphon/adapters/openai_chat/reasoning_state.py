@@ -9,14 +9,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from antiphon.adapters.json_access import (
-    JsonObject,
-    as_array,
-    as_object,
-    as_string,
-    drop_none,
-    to_json_text,
-)
+from antiphon.adapters.json_access import JsonObject, as_array, as_object, as_string, drop_none, to_json_text
 from antiphon.protocol.parts import Key, Reasoning
 from antiphon.protocol.surrogates import repair_value
 
@@ -56,10 +49,7 @@ class ReasoningDetail:
     def is_continued_by(self, fragment: JsonObject) -> bool:
         """Return whether a fragment continues this detail. A signature ends a detail."""
         same = all(self._fields.get(name) == fragment.get(name) for name in ("type", "index"))
-        counted = (
-            isinstance(fragment.get("index"), int)
-            and as_string(fragment.get("type")) in DETAIL_TEXT_FIELDS
-        )
+        counted = isinstance(fragment.get("index"), int) and as_string(fragment.get("type")) in DETAIL_TEXT_FIELDS
         return same and counted and not self._fields.get("signature")
 
     def add(self, fragment: JsonObject) -> None:

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from antiphon.adapters.base import JsonReader
 from antiphon.adapters.json_access import as_array, as_object, to_json_text
-from antiphon.adapters.logprobs import TokenLogprob
+from antiphon.adapters.media import TokenLogprob
 
 
 # `gc=False`: the objects live for one chunk and form no cycles, so the collector can ignore them.
@@ -182,9 +182,7 @@ def _normalize_groq(value: object) -> object:
 
 
 def _normalize_logprobs(value: object) -> object:
-    return {
-        "content": [t for t in as_array(as_object(value).get("content")) if fits(TokenLogprob, t)]
-    }
+    return {"content": [t for t in as_array(as_object(value).get("content")) if fits(TokenLogprob, t)]}
 
 
 def _normalize_annotations(value: object) -> object:
@@ -208,17 +206,13 @@ def _normalize_arguments(value: object) -> object:
 FUNCTION_CHANGE = _change_object({"arguments": _normalize_arguments})
 MESSAGE_CHANGE = _change_object(
     {
-        "tool_calls": _change_each(
-            {"id": _normalize_id, "index": _normalize_index, "function": FUNCTION_CHANGE}
-        ),
+        "tool_calls": _change_each({"id": _normalize_id, "index": _normalize_index, "function": FUNCTION_CHANGE}),
         "function_call": FUNCTION_CHANGE,
         "annotations": _normalize_annotations,
     }
 )
 CHUNK_CHANGES: Mapping[str, FieldChange] = {
-    "choices": _change_each(
-        {"delta": MESSAGE_CHANGE, "message": MESSAGE_CHANGE, "logprobs": _normalize_logprobs}
-    ),
+    "choices": _change_each({"delta": MESSAGE_CHANGE, "message": MESSAGE_CHANGE, "logprobs": _normalize_logprobs}),
     "usage": _normalize_usage,
     "x_groq": _normalize_groq,
 }

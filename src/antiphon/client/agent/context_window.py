@@ -8,12 +8,11 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from antiphon.client.agent.graphemes import grapheme_boundary
-from antiphon.protocol.content import InputText
+from antiphon.client.agent.smoothing import grapheme_boundary
+from antiphon.protocol.context import estimate_text
 from antiphon.protocol.errors import RequestError
-from antiphon.protocol.items import FunctionCall, FunctionCallOutput, Item, Message
+from antiphon.protocol.items import FunctionCall, FunctionCallOutput, InputText, Item, Message
 from antiphon.protocol.response import Response
-from antiphon.protocol.token_estimate import estimate_text
 
 COMPLETION_TOKENS = 4096
 """Tokens of the window reserved for the answer unless `max_output_tokens` is set."""
@@ -29,10 +28,7 @@ class ContextStrategy(Struct, frozen=True, kw_only=True):
     rebudget_threshold: float = 0.75
 
     def __post_init__(self) -> None:
-        limits = {
-            "tool_result_token_limit": self.tool_result_token_limit,
-            "tool_round_limit": self.tool_round_limit,
-        }
+        limits = {"tool_result_token_limit": self.tool_result_token_limit, "tool_round_limit": self.tool_round_limit}
         for name, limit in limits.items():
             if limit < 1:
                 raise _invalid_option_error(name, f"must be at least 1, not {limit}")
@@ -106,10 +102,7 @@ def truncate_result(tool_name: str, text: str, limit: int) -> TruncatedResult | 
 
 
 def _truncation_marker(tool_name: str, original: int, shown: int) -> str:
-    return (
-        f"\n\n[truncated by {tool_name}: original ~{original} tokens, "
-        f"showing first ~{shown} tokens]"
-    )
+    return f"\n\n[truncated by {tool_name}: original ~{original} tokens, showing first ~{shown} tokens]"
 
 
 def _take_tokens(text: str, limit: int) -> str:
@@ -132,9 +125,7 @@ def _cut_at_break(text: str) -> str:
     return text[: grapheme_boundary(text, end)] if end > len(text) // 2 else text
 
 
-def drop_oldest_rounds(
-    header: Sequence[Item], rounds: Sequence[Sequence[Item]], keep: int
-) -> tuple[list[Item], int]:
+def drop_oldest_rounds(header: Sequence[Item], rounds: Sequence[Sequence[Item]], keep: int) -> tuple[list[Item], int]:
     """Return the items to send if only the latest rounds are kept, and the number of dropped ones.
 
     A call and its output stay together: the round of a call that is answered later is kept too.

@@ -23,9 +23,7 @@ from antiphon.wire.openresponses import decode_request
 if TYPE_CHECKING:
     from antiphon.client.async_client import AsyncClient
 
-HELD_LOCKS: ContextVar[frozenset["ConversationLock"]] = ContextVar(
-    "HELD_LOCKS", default=frozenset()
-)
+HELD_LOCKS: ContextVar[frozenset["ConversationLock"]] = ContextVar("HELD_LOCKS", default=frozenset())
 """Locks of the runs that wait for the code that runs now."""
 
 
@@ -153,9 +151,7 @@ class RemoteConversation(Conversation):
             await self._conversations.add(self.id, items[start : start + MAX_ITEMS_PER_REQUEST])
 
 
-def resolve_conversation(
-    client: "AsyncClient", conversation: Conversation | str | None
-) -> Conversation:
+def resolve_conversation(client: "AsyncClient", conversation: Conversation | str | None) -> Conversation:
     """Return the conversation that a run continues; a new one if none is given."""
     if isinstance(conversation, str):
         return RemoteConversation(client, conversation)

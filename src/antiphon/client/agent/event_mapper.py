@@ -29,7 +29,6 @@ from antiphon.client.agent.events import (
 )
 from antiphon.client.agent.smoothing import Smoother
 from antiphon.client.tools.execute import CallProgress
-from antiphon.protocol.content import RefusalContent, content_text
 from antiphon.protocol.events import (
     Event,
     FunctionCallArgumentsDelta,
@@ -41,7 +40,7 @@ from antiphon.protocol.events import (
     ReasoningSummaryTextDelta,
     RefusalDelta,
 )
-from antiphon.protocol.items import FunctionCall, Message, Reasoning
+from antiphon.protocol.items import FunctionCall, Message, Reasoning, RefusalContent, content_text
 from antiphon.protocol.response import Response
 
 if TYPE_CHECKING:
@@ -77,14 +76,9 @@ class EventMapper:
         self._has_text = False
         """Whether text arrived in this round."""
         self._text_smoother = Smoother(
-            self._emit_text,
-            options.chunking_strategy,
-            delay=self._delay,
-            enabled=options.smoothing_enabled,
+            self._emit_text, options.chunking_strategy, delay=self._delay, enabled=options.smoothing_enabled
         )
-        self._reasoning_smoother = Smoother(
-            self._emit_reasoning, "sentence", REASONING_DELAY, coalesce=True
-        )
+        self._reasoning_smoother = Smoother(self._emit_reasoning, "sentence", REASONING_DELAY, coalesce=True)
 
     def start_round(self) -> None:
         """Start a round."""

@@ -44,7 +44,7 @@ from antiphon.client.tools.execute import CallOutcome, CallProgress, execute_cal
 from antiphon.client.tools.strict_schema import explain_schema_error
 from antiphon.client.tools.tool import Tool
 from antiphon.engine.run import is_cancelled
-from antiphon.protocol import token_estimate
+from antiphon.protocol import context
 from antiphon.protocol.errors import AntiphonError, UpstreamError
 from antiphon.protocol.events import LifecycleEvent
 from antiphon.protocol.items import FunctionCall, FunctionCallOutput, Item
@@ -66,14 +66,9 @@ class RunSpec(Struct, frozen=True, kw_only=True):
     conversation: Conversation
     options: "AgentOptions"
 
-    def request_fields(
-        self, model: str, definitions: Sequence[FunctionTool], rounds: int
-    ) -> dict[str, object]:
+    def request_fields(self, model: str, definitions: Sequence[FunctionTool], rounds: int) -> dict[str, object]:
         """Build the fields that every round sends, after a number of earlier rounds."""
-        fields: dict[str, object] = {
-            "model": model,
-            **as_object(to_json_value(self.options.request)),
-        }
+        fields: dict[str, object] = {"model": model, **as_object(to_json_value(self.options.request))}
         instructions = filter(None, (self.conversation.instructions, self.instructions))
         if text := "\n\n".join(instructions):
             fields["instructions"] = text
@@ -202,9 +197,7 @@ class AgentLoop:
                 return response
 
     async def _request_once(self) -> Response:
-        fields = self._spec.request_fields(
-            self._recovery.model, self._definitions, self._history.count
-        )
+        fields = self._spec.request_fields(self._recovery.model, self._definitions, self._history.count)
         checked = False
         async with self._transport.stream(fields, self._history) as stream:
             async for events in stream.batches():
@@ -254,7 +247,7 @@ class AgentLoop:
             return None
         # Estimated anew every time: the server's own count comes too late to drop anything.
         prompt = self._spec.instructions, self._definitions, self._history.items
-        return self._budget.usage(token_estimate.estimate_prompt(*prompt))
+        return self._budget.usage(context.estimate_prompt(*prompt))
 
     async def _fit_context(self) -> None:
         """Emit how full the context window is; drop the oldest rounds if it is too full."""
@@ -264,9 +257,7 @@ class AgentLoop:
         if usage.exceeds(strategy.rebudget_threshold):
             kept = strategy.tool_round_limit
             if dropped := self._history.drop_oldest(kept):
-                action = ContextAction(
-                    type="windowed_tool_rounds", dropped_rounds=dropped, kept_rounds=kept
-                )
+                action = ContextAction(type="windowed_tool_rounds", dropped_rounds=dropped, kept_rounds=kept)
                 await self._emit_context_action(action)
         await self._emit(ContextWindow(usage=self._context_usage() or usage))
 
@@ -289,9 +280,7 @@ class AgentLoop:
             )
         )
 
-    async def _complete(
-        self, status: RunStatus, reason: str | None, items: list[Item]
-    ) -> AgentResult:
+    async def _complete(self, status: RunStatus, reason: str | None, items: list[Item]) -> AgentResult:
         mapper, usage = self._mapper, sum_usage(self._usage, self._recovery.model)
         message = mapper.build_final_message(usage.completion_tokens, self._tool_calls)
         completed = ConversationCompleted(

@@ -15,17 +15,11 @@ from typing import TYPE_CHECKING, Literal
 
 from antiphon.adapters.base import Provider
 from antiphon.adapters.json_access import as_array
-from antiphon.adapters.open_responses.adapter import is_missing_endpoint, is_reasoning_unsupported
-from antiphon.adapters.open_responses.encode import encode_items
+from antiphon.adapters.open_responses.adapter import encode_items, is_missing_endpoint, is_reasoning_unsupported
 from antiphon.adapters.openai_chat.servers import is_openai
 from antiphon.agents.turn import Turn
 from antiphon.client.agent.context_window import RunHistory
-from antiphon.client.agent.events import (
-    ConnectionUpdate,
-    ContextAction,
-    ContextManagement,
-    EmitEvent,
-)
+from antiphon.client.agent.events import ConnectionUpdate, ContextAction, ContextManagement, EmitEvent
 from antiphon.client.http import HttpApi
 from antiphon.client.stream import EventBuffer, EventSource, Stream
 from antiphon.engine.models import EventSink
@@ -175,9 +169,7 @@ class Recovery:
         self._emit = emit
         self._fallbacks = list(spec.options.fallbacks)
         self._retry_policy = RetryPolicy(
-            retries=spec.options.max_retries,
-            first_delay=spec.options.retry_delay / 1000,
-            max_delay=MAX_RETRY_DELAY,
+            retries=spec.options.max_retries, first_delay=spec.options.retry_delay / 1000, max_delay=MAX_RETRY_DELAY
         )
         self._attempts = 0
 
@@ -195,9 +187,7 @@ class Recovery:
         disconnected = code in DISCONNECT_CODES or timed_out
         if disconnected:
             await self._transport.disconnect()
-        lost_state = (
-            disconnected or code == RESPONSE_NOT_FOUND or error.status in LOST_STATE_STATUSES
-        )
+        lost_state = disconnected or code == RESPONSE_NOT_FOUND or error.status in LOST_STATE_STATUSES
         if self._transport.drop_encrypted_reasoning(error):
             return
         if self._transport.is_stateful and history.continues and lost_state:
@@ -223,14 +213,10 @@ class Recovery:
         def add_jitter(_: float, delay: float) -> float:
             return min(MAX_RETRY_DELAY, delay * random.uniform(1, 1 + JITTER))  # noqa: S311
 
-        return retry_delay(
-            error, self._attempts, self._retry_policy, now=time.time(), uniform=add_jitter
-        )
+        return retry_delay(error, self._attempts, self._retry_policy, now=time.time(), uniform=add_jitter)
 
 
-async def open_chat_source(
-    http: HttpApi, request: Request, items: Sequence[Item]
-) -> "ChatEventSource":
+async def open_chat_source(http: HttpApi, request: Request, items: Sequence[Item]) -> "ChatEventSource":
     """Request a chat completion; return when the answer begins. Raises UpstreamError.
 
     The request goes through the chat adapter and the answer through the engine, as in the
@@ -238,9 +224,7 @@ async def open_chat_source(
     """
     id = new_id("resp")
     response = Response.new(request, id=id, created_at=int(time.time()))
-    provider = Provider(
-        name=http.server_name, adapter="openai", base_url=http.base_url, headers=http.headers
-    )
+    provider = Provider(name=http.server_name, adapter="openai", base_url=http.base_url, headers=http.headers)
     client = ProviderClient(provider, http.api_key, http.transport(), RetryPolicy(retries=0))
     model = ProviderModel(client, request.model or "")
     turn = Turn(request=request, input=items, response_id=id)

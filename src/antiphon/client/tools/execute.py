@@ -15,20 +15,11 @@ from typing import Literal, cast
 
 import msgspec
 
-from antiphon.client.tools.arguments import ToolError
-from antiphon.client.tools.signature import ToolContext
-from antiphon.client.tools.tool import Tool
-from antiphon.client.tools.type_schemas import encode_model, is_pydantic_model
+from antiphon.client.tools.signature import ToolContext, encode_model, is_pydantic_model
+from antiphon.client.tools.tool import Tool, ToolError
 from antiphon.engine.run import is_cancelled
-from antiphon.protocol.content import (
-    Content,
-    InputFile,
-    InputImage,
-    InputText,
-    InputVideo,
-)
 from antiphon.protocol.errors import RequestError
-from antiphon.protocol.items import FunctionCall
+from antiphon.protocol.items import Content, FunctionCall, InputFile, InputImage, InputText, InputVideo
 from antiphon.protocol.struct import ProtocolStruct, encode
 from antiphon.protocol.surrogates import repair_surrogates
 
@@ -114,9 +105,7 @@ async def _report_progress(queue: _ProgressQueue, on_progress: OnProgress | None
 class _CallExecution:
     """The execution of one call."""
 
-    def __init__(
-        self, call: FunctionCall, tool: Tool | None, queue: _ProgressQueue, clock: Clock
-    ) -> None:
+    def __init__(self, call: FunctionCall, tool: Tool | None, queue: _ProgressQueue, clock: Clock) -> None:
         self._call = call
         self._tool = tool
         self._queue = queue
@@ -157,25 +146,13 @@ class _CallExecution:
 
     def _build_outcome(self, output: ToolOutput, error: str | None = None) -> CallOutcome:
         return CallOutcome(
-            call=self._call,
-            output=output,
-            error=error,
-            started_at=self._started,
-            ended_at=self._clock(),
+            call=self._call, output=output, error=error, started_at=self._started, ended_at=self._clock()
         )
 
-    def _put_progress(
-        self, status: CallStatus, value: object = None, outcome: CallOutcome | None = None
-    ) -> None:
+    def _put_progress(self, status: CallStatus, value: object = None, outcome: CallOutcome | None = None) -> None:
         # A thread of the tool may report after the call has ended; nobody expects that.
         if self._outcome is None:
-            step = CallProgress(
-                call=self._call,
-                status=status,
-                started_at=self._started,
-                value=value,
-                outcome=outcome,
-            )
+            step = CallProgress(call=self._call, status=status, started_at=self._started, value=value, outcome=outcome)
             self._queue.put_nowait(step)
 
     def _report(self, value: object) -> None:

@@ -8,21 +8,179 @@ model.
 
 import inspect
 import re
-from collections.abc import Callable, Iterator
+import sys
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import is_dataclass
 from functools import partial
 from inspect import cleandoc
 from threading import Event
-from typing import Annotated, Any, NamedTuple, get_args, get_origin, get_type_hints
-
-from antiphon.client.tools.type_schemas import (
-    build_converter,
-    build_schemas,
-    is_pydantic_field,
-    to_builtins,
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    NamedTuple,
+    TypeGuard,
+    cast,
+    get_args,
+    get_origin,
+    get_type_hints,
+    is_typeddict,
 )
-from antiphon.protocol.json_schema import Schema
+
+import msgspec
+
+from antiphon.protocol.json_schema import Schema, format_path
 from antiphon.protocol.struct import InvalidValueError, join_path
+
+
+def build_schemas(annotations: Mapping[str, object]) -> tuple[dict[str, Schema], Schema]:
+    """Return the schema of each annotation, and the definitions they share; raises TypeError."""
+    theirs = {name: a for name, a in annotations.items() if uses_pydantic(a)}
+    ours = {name: a for name, a in annotations.items() if name not in theirs}
+    for name, annotation in ours.items():
+        _check_annotation(name, annotation)
+    made, shared = msgspec.json.schema_components(ours.values(), ref_template="#/$defs/{name}")
+    found: dict[str, Schema] = dict(zip(ours, made, strict=True))
+    definitions: Schema = shared
+    if theirs:
+        others, more = build_pydantic_schemas(theirs)
+        # Both kinds of definitions share one `$defs`.
+        if clash := sorted(definitions.keys() & more.keys()):
+            raise TypeError(f"two types are called {clash[0]}; rename one of them")
+        found |= others
+        definitions |= more
+    return {name: found[name] for name in annotations}, definitions
+
+
+def build_converter(annotation: object) -> Callable[[object], object]:
+    """Return a function that converts JSON to an annotation's type or raises InvalidValueError."""
+    if uses_pydantic(annotation):
+        return build_pydantic_converter(annotation)
+
+    def convert(raw: object) -> object:
+        try:
+            return msgspec.convert(raw, annotation, str_keys=True)
+        except msgspec.ValidationError as error:
+            refusal = error
+        try:  # to a schema 5.0 is an integer, which msgspec only grants when it is lenient
+            return msgspec.convert(raw, annotation, str_keys=True, strict=False)
+        except msgspec.ValidationError:
+            reason, _, path = str(refusal).partition(" - at ")
+            raise InvalidValueError(path.strip("`$").removeprefix("."), reason) from None
+
+    return convert
+
+
+def to_builtins(value: object) -> object:
+    """Convert a value to JSON builtins; raises TypeError if that is impossible."""
+    return msgspec.to_builtins(value, str_keys=True, enc_hook=encode_model)
+
+
+def encode_model(value: object) -> object:
+    """Convert a pydantic model, which msgspec does not know; raises TypeError for others."""
+    if is_pydantic_model(value):
+        return value.model_dump(mode="json")
+    raise TypeError(f"{type(value).__name__} cannot be converted to JSON")
+
+
+def _check_annotation(name: str, annotation: object) -> None:
+    """Raise TypeError if msgspec has no schema or no decoder for an annotation."""
+    try:
+        # Both are needed: msgspec has schemas for types that it cannot decode, and vice versa.
+        msgspec.json.Decoder(cast("type[object]", annotation))
+        msgspec.json.schema(annotation)
+    except (TypeError, RuntimeError) as error:
+        reason = str(error).strip().rpartition("\n")[2]
+        raise TypeError(
+            f"no JSON Schema can be made of {annotation!r}, the type of '{name}' ({reason}); "
+            "use types that msgspec or pydantic know"
+        ) from error
+
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel, TypeAdapter
+    from pydantic.fields import FieldInfo
+
+# How pydantic marks the types that it can validate.
+_PYDANTIC_ATTRIBUTES = ("__get_pydantic_core_schema__", "__pydantic_core_schema__")
+
+
+def is_pydantic_model(value: object) -> "TypeGuard[BaseModel]":
+    """Return whether a value is an instance of a pydantic model."""
+    if "pydantic" not in sys.modules:
+        return False
+    from pydantic import BaseModel
+
+    return isinstance(value, BaseModel)
+
+
+def is_pydantic_field(value: object) -> "TypeGuard[FieldInfo]":
+    """Return whether a value is the result of pydantic's `Field`."""
+    if "pydantic" not in sys.modules:
+        return False
+    from pydantic.fields import FieldInfo
+
+    return isinstance(value, FieldInfo)
+
+
+def uses_pydantic(annotation: object) -> bool:
+    """Return whether an annotation is or contains a type of pydantic's."""
+    return "pydantic" in sys.modules and any(
+        is_pydantic_field(part) or any(hasattr(part, mark) for mark in _PYDANTIC_ATTRIBUTES)
+        for part in _walk_annotation(annotation, set())
+    )
+
+
+def _walk_annotation(annotation: object, seen: set[type]) -> Iterator[object]:
+    """Yield an annotation, its arguments, and the fields of the classes in it."""
+    yield annotation
+    for member in get_args(annotation):
+        yield from _walk_annotation(member, seen)
+    if isinstance(annotation, type) and annotation not in seen:
+        kind = cast("type[object]", annotation)
+        seen.add(kind)
+        if is_dataclass(kind) or is_typeddict(kind) or issubclass(kind, msgspec.Struct):
+            hints = get_type_hints(cast("object", kind), include_extras=True)
+            for member in hints.values():
+                yield from _walk_annotation(member, seen)
+
+
+def build_pydantic_schemas(annotations: Mapping[str, object]) -> tuple[dict[str, Schema], Schema]:
+    """Return the schema of each annotation, and the definitions they share; raises TypeError."""
+    from pydantic import TypeAdapter
+    from pydantic.errors import PydanticUserError
+
+    try:
+        made, shared = TypeAdapter.json_schemas(
+            ((name, "validation", _type_adapter(a)) for name, a in annotations.items()), ref_template="#/$defs/{model}"
+        )
+    except PydanticUserError as error:
+        raise TypeError(f"pydantic can make no JSON Schema: {error}") from error
+    return {name: schema for (name, _), schema in made.items()}, shared.get("$defs", {})
+
+
+def build_pydantic_converter(annotation: object) -> Callable[[object], object]:
+    """Return a function that converts JSON to a pydantic type or raises InvalidValueError."""
+    from pydantic import ValidationError
+
+    adapter = _type_adapter(annotation)
+
+    def convert(raw: object) -> object:
+        try:
+            return adapter.validate_json(msgspec.json.encode(raw))
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_context=False)[0]
+            raise InvalidValueError(format_path(first["loc"]), first["msg"]) from None
+
+    return convert
+
+
+def _type_adapter(annotation: object) -> "TypeAdapter[object]":
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(cast("Any", annotation))
+
 
 ToolFunction = Callable[..., Any]
 
@@ -36,9 +194,7 @@ class ToolContext:
     stopped, so it should check it.
     """
 
-    def __init__(
-        self, call_id: str = "", name: str = "", report: Callable[[object], None] | None = None
-    ) -> None:
+    def __init__(self, call_id: str = "", name: str = "", report: Callable[[object], None] | None = None) -> None:
         self.call_id = call_id
         self.name = name
         self.cancelled = Event()
@@ -109,10 +265,7 @@ def inspect_parameters(function: ToolFunction) -> dict[str, inspect.Parameter]:
 
 def find_context_parameter(found: dict[str, inspect.Parameter]) -> str | None:
     """Return the name of the parameter for the ToolContext, if there is one."""
-    return next(
-        (name for name, p in found.items() if ToolContext in _annotation_members(p.annotation)),
-        None,
-    )
+    return next((name for name, p in found.items() if ToolContext in _annotation_members(p.annotation)), None)
 
 
 def _annotation_members(annotation: object) -> tuple[object, ...]:
@@ -149,9 +302,7 @@ def _normalize_parameter(parameter: inspect.Parameter) -> inspect.Parameter:
     return parameter.replace(annotation=annotation, default=default)
 
 
-def _describe_parameter(
-    schema: Schema, parameter: inspect.Parameter, documented: str | None
-) -> Schema:
+def _describe_parameter(schema: Schema, parameter: inspect.Parameter, documented: str | None) -> Schema:
     """Add the description, from the annotation or the docstring, and the default."""
     more: Schema = {}
     texts = [m for m in get_args(parameter.annotation)[1:] if isinstance(m, str)]
@@ -168,13 +319,7 @@ def _describe_parameter(
 _PARAMETER_SECTIONS = ("args", "arguments", "parameters", "params", "other parameters")
 _OTHER_SECTIONS = """returns return yields yield raises receives warns warnings example examples
 note notes attributes references todo""".split()
-_SECTIONS = {
-    *_PARAMETER_SECTIONS,
-    *_OTHER_SECTIONS,
-    "see also",
-    "keyword args",
-    "keyword arguments",
-}
+_SECTIONS = {*_PARAMETER_SECTIONS, *_OTHER_SECTIONS, "see also", "keyword args", "keyword arguments"}
 
 _GOOGLE = re.compile(r"(?P<names>\w+)(?:\s*\(.*?\))?\s*:\s*(?P<text>.*)")
 _NUMPY = re.compile(r"(?P<names>\w+(?:\s*,\s*\w+)*)\s*(?::.*)?$(?P<text>)")

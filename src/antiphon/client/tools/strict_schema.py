@@ -75,15 +75,7 @@ def make_strict(schema: Mapping[str, object]) -> StrictSchema:
 
 _ANNOTATION_KEYWORDS = ("title", "description")
 _DEFINITION_KEYWORDS = ("$defs", "definitions")
-_STRUCTURE_KEYWORDS = (
-    "$ref",
-    "properties",
-    "required",
-    "additionalProperties",
-    "items",
-    "anyOf",
-    "oneOf",
-)
+_STRUCTURE_KEYWORDS = ("$ref", "properties", "required", "additionalProperties", "items", "anyOf", "oneOf")
 _TYPING_KEYWORDS = ("type", "enum", "const", "$ref", "anyOf", "oneOf", "allOf")
 _NUMERIC_KEYWORDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
 _SIZE_KEYWORDS = ("minLength", "maxLength", "minItems", "maxItems")
@@ -98,17 +90,7 @@ _SUPPORTED_KEYWORDS = (
     "format",
 )
 
-_SUPPORTED_FORMATS = (
-    "date-time",
-    "time",
-    "date",
-    "duration",
-    "email",
-    "hostname",
-    "ipv4",
-    "ipv6",
-    "uuid",
-)
+_SUPPORTED_FORMATS = ("date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid")
 """OpenAI rejects any other format with a 400. A format only annotates, so it is dropped."""
 
 _ADVICE_CASES = "give each case its own member of `anyOf`"
@@ -141,9 +123,7 @@ def _schema_types(schema: Schema) -> list[object]:
 def _has_constraints(schema: Schema, *apart: str) -> bool:
     """Return whether a schema constrains values, apart from some keywords."""
     keys = schema.keys() - {*apart, *_ANNOTATION_KEYWORDS}
-    return any(
-        key in _STRUCTURE_KEYWORDS or key in _SUPPORTED_KEYWORDS or key in _ADVICE for key in keys
-    )
+    return any(key in _STRUCTURE_KEYWORDS or key in _SUPPORTED_KEYWORDS or key in _ADVICE for key in keys)
 
 
 def _wrap_in_union(schema: Schema, *others: Schema) -> Schema:
@@ -169,11 +149,7 @@ def _make_nullable(schema: Schema) -> Schema:
 
 
 def _admits_null(schema: object) -> bool:
-    return (
-        is_object(schema)
-        and "null" in _schema_types(schema)
-        and None in as_list(schema.get("enum"))
-    )
+    return is_object(schema) and "null" in _schema_types(schema) and None in as_list(schema.get("enum"))
 
 
 class _StrictConverter:
@@ -219,10 +195,7 @@ class _StrictConverter:
         return schema
 
     def _convert_each(self, schemas: Schema, path: str, depth: int) -> Schema:
-        return {
-            n: self.convert(schemas[n], join_path(path, n[:MAX_NAME_IN_PATH]), depth)
-            for n in schemas
-        }
+        return {n: self.convert(schemas[n], join_path(path, n[:MAX_NAME_IN_PATH]), depth) for n in schemas}
 
     def _resolve_root_reference(self) -> tuple[Schema, str]:
         """Resolve a root that is only a reference; pydantic writes recursive models so."""
@@ -239,19 +212,12 @@ class _StrictConverter:
         """Convert one family of keywords after another."""
         schema, path = _unwrap_all_of(schema, path)
         made = self._convert_plain(schema, path)
-        for family in (
-            self._convert_reference,
-            self._convert_union,
-            self._convert_object,
-            self._convert_array,
-        ):
+        for family in (self._convert_reference, self._convert_union, self._convert_object, self._convert_array):
             made |= family(schema, path, depth + 1)
         if not any(key in made for key in _TYPING_KEYWORDS):
             self.report(path, "strict mode needs a `type` here")
         # OpenAI: "$ref cannot have keywords {'description'}"; a union around it can.
-        described = (
-            "$ref" in made and len(made) > 1 and set(made) <= {"$ref", *_ANNOTATION_KEYWORDS}
-        )
+        described = "$ref" in made and len(made) > 1 and set(made) <= {"$ref", *_ANNOTATION_KEYWORDS}
         return _wrap_in_union(made) if described else made
 
     def _convert_plain(self, schema: Schema, path: str) -> Schema:
@@ -260,9 +226,7 @@ class _StrictConverter:
         for key, value in schema.items():
             if key in _ADVICE:
                 self.report(join_path(path, key), f"strict mode has no `{key}`; {_ADVICE[key]}")
-            elif key not in _SUPPORTED_KEYWORDS or (
-                key == "format" and value not in _SUPPORTED_FORMATS
-            ):
+            elif key not in _SUPPORTED_KEYWORDS or (key == "format" and value not in _SUPPORTED_FORMATS):
                 continue
             elif not KEYWORD_VALUES[key][0](value):
                 self.report(join_path(path, key), f"`{key}` must be {KEYWORD_VALUES[key][1]}")
@@ -310,9 +274,7 @@ class _StrictConverter:
         if not is_object(properties):
             self.report(join_path(path, "properties"), "`properties` must be an object")
         elif not is_string_list(required) or not set(required) <= properties.keys():
-            self.report(
-                join_path(path, "required"), "`required` must list names that `properties` has"
-            )
+            self.report(join_path(path, "required"), "`required` must list names that `properties` has")
         else:
             made = self._convert_each(properties, join_path(path, "properties"), depth)
             for name in made.keys() - set(required):

@@ -15,7 +15,7 @@ value is reported as progress, and the last one is the result. Sync functions ru
 
 import asyncio
 import inspect
-from collections.abc import AsyncGenerator, Callable, Generator, Iterator
+from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import aclosing
 from functools import partial, update_wrapper
 from types import MethodType
@@ -24,14 +24,99 @@ from typing import Any, NamedTuple, cast, overload
 import msgspec
 from msgspec.structs import replace
 
-from antiphon.client.tools.arguments import ArgumentReader, ToolError
 from antiphon.client.tools.signature import ToolContext, ToolFunction, ToolSignature
-from antiphon.client.tools.strict_schema import NON_STRICT_ADVICE, make_strict
-from antiphon.protocol.errors import RequestError
+from antiphon.client.tools.strict_schema import NON_STRICT_ADVICE, drop_optional_nulls, make_strict
+from antiphon.protocol.errors import AntiphonError, RequestError
 from antiphon.protocol.items import FunctionName
-from antiphon.protocol.json_schema import Schema
+from antiphon.protocol.json_schema import Schema, SchemaValidator, is_object
 from antiphon.protocol.struct import InvalidValueError
+from antiphon.protocol.surrogates import repair_surrogates
 from antiphon.protocol.tools import FunctionTool
+from antiphon.wire import json
+
+MAX_PROBLEM_LENGTH = 200
+"""How many characters of a problem are sent to the model."""
+
+
+class ToolError(AntiphonError):
+    """A call that cannot be executed; the message is sent to the model."""
+
+
+class ArgumentReader:
+    """Reads the arguments of one tool."""
+
+    def __init__(self, name: str, schema: Mapping[str, object]) -> None:
+        self.name = name
+        self.schema = dict(schema)
+        self._validator = SchemaValidator(schema)
+
+    def read(self, text: str) -> Schema:
+        """Return the arguments as JSON, or raise ToolError."""
+        arguments = drop_optional_nulls(self._parse(repair_surrogates(text)), self.schema)
+        if not is_object(arguments):
+            raise self.invalid_arguments_error(["the arguments must be a JSON object"])
+        if problems := self._validator.problems(arguments):
+            raise self.invalid_arguments_error(problems)
+        return arguments
+
+    def invalid_arguments_error(self, problems: Iterable[str]) -> ToolError:
+        """Build the error that lists the problems."""
+        text = "; ".join(problem[:MAX_PROBLEM_LENGTH] for problem in problems)
+        return ToolError(f"Tool {self.name} failed: Invalid arguments: {text}")
+
+    def _parse(self, text: str) -> object:
+        # Some models send these to a tool without parameters.
+        if text.strip() in ("", "null"):
+            return {}
+        try:
+            return json.decode(text.encode())
+        except json.JSONError as error:
+            try:
+                return json.decode(repair_json(text).encode())
+            # The error of the original text: that of the repaired one would confuse the model.
+            except json.JSONError:
+                reason = str(error).removeprefix("Invalid JSON: ")
+                message = f"Tool {self.name} failed: Invalid JSON arguments: {reason}"
+                raise ToolError(f"{message} You sent: {text[:MAX_PROBLEM_LENGTH]}") from None
+
+
+_CLOSING_BRACKETS = {"{": "}", "[": "]"}
+
+
+def repair_json(text: str) -> str:
+    """Add missing closing brackets and remove trailing commas; the result may still be invalid.
+
+    >>> repair_json('{"city": "Oslo", "days": [1, 2,')
+    '{"city": "Oslo", "days": [1, 2]}'
+    """
+    # Small models forget these. Nothing else is guessed: half a string may be half a path.
+    repaired: list[str] = []
+    open_brackets: list[str] = []
+    in_string = escaped = False
+    for character in text.rstrip():
+        if escaped:
+            escaped = False
+        elif in_string and character == "\\":
+            escaped = True
+        elif character == '"':
+            in_string = not in_string
+        elif not in_string and character in _CLOSING_BRACKETS:
+            open_brackets.append(_CLOSING_BRACKETS[character])
+        elif not in_string and open_brackets and character == open_brackets[-1]:
+            _drop_trailing_comma(repaired)
+            open_brackets.pop()
+        repaired.append(character)
+    if in_string:
+        return text
+    _drop_trailing_comma(repaired)
+    return "".join([*repaired, *reversed(open_brackets)])
+
+
+def _drop_trailing_comma(characters: list[str]) -> None:
+    while characters and characters[-1].isspace():
+        characters.pop()
+    if characters and characters[-1] == ",":
+        characters.pop()
 
 
 class BoundArguments(NamedTuple):
@@ -63,9 +148,7 @@ class Tool:
         self._arguments = ArgumentReader(self.name, self.parameters)
 
     @classmethod
-    def from_function(
-        cls, function: ToolFunction, declaration: FunctionTool | None = None
-    ) -> "Tool":
+    def from_function(cls, function: ToolFunction, declaration: FunctionTool | None = None) -> "Tool":
         """Create a tool from a typed function; values of a given declaration take precedence."""
         try:
             signature = ToolSignature(function)
@@ -74,9 +157,7 @@ class Tool:
         declaration = declaration or FunctionTool(name=_function_name(function))
         return cls(
             replace(
-                declaration,
-                description=declaration.description or signature.description,
-                parameters=signature.schema,
+                declaration, description=declaration.description or signature.description, parameters=signature.schema
             ),
             function,
             lambda given: BoundArguments((), signature.convert(given)),
@@ -176,9 +257,7 @@ def tool(
     """Make a tool of a typed function: `@tool`, or `@tool(name=..., strict=False)`."""
 
     def make(function: ToolFunction) -> Tool:
-        declaration = FunctionTool(
-            name=name or _function_name(function), description=description, strict=strict
-        )
+        declaration = FunctionTool(name=name or _function_name(function), description=description, strict=strict)
         return Tool.from_function(function, declaration)
 
     return make if function is None else make(function)

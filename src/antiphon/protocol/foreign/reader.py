@@ -28,14 +28,12 @@ from antiphon.protocol.events import (
     SequencedEvent,
 )
 from antiphon.protocol.fold import Fold
-from antiphon.protocol.foreign.lenient import LENIENT, LenientReader
-from antiphon.protocol.foreign.openai_types import canonical_event_type
+from antiphon.protocol.foreign.lenient import LENIENT, LenientReader, canonical_event_type
 from antiphon.protocol.foreign.repair import ItemTracker, TrackedItem, part_of
 from antiphon.protocol.foreign.strict import ForeignChecker
 from antiphon.protocol.items import FunctionCall, Item, Message
-from antiphon.protocol.json_values import JsonObject, as_object, as_string, omit
 from antiphon.protocol.response import Response, ResponseError
-from antiphon.protocol.struct import type_names
+from antiphon.protocol.struct import JsonObject, as_object, as_string, omit, type_names
 from antiphon.protocol.surrogates import SurrogateJoiner
 
 EVENT_CLASSES: dict[str, type[SequencedEvent]] = {
@@ -45,11 +43,7 @@ EVENT_CLASSES: dict[str, type[SequencedEvent]] = {
 DEFAULT_STATUSES = {"response.created": "in_progress"}
 """The status of a response that has none, where it is not the event's own name."""
 
-TERMINAL_EVENT_BY_STATUS = {
-    "failed": ResponseFailed,
-    "incomplete": ResponseIncomplete,
-    "cancelled": ResponseIncomplete,
-}
+TERMINAL_EVENT_BY_STATUS = {"failed": ResponseFailed, "incomplete": ResponseIncomplete, "cancelled": ResponseIncomplete}
 OBJECT_FIELDS = ("response", "item", "part", "annotation")
 TEXT_FIELDS = ("delta", "text", "refusal", "arguments")
 UNREADABLE = "antiphon:unreadable"
@@ -248,9 +242,7 @@ class ForeignReader:
         response = cast("ResponseFailed", event).response
         known = self._fold.response if self._has_response else EMPTY_RESPONSE
         if not response.id:
-            response = replace(
-                response, id=known.id, model=known.model, created_at=known.created_at
-            )
+            response = replace(response, id=known.id, model=known.model, created_at=known.created_at)
         # Some servers end their streams with an empty `output`.
         if not response.output and known.output:
             finished = [_finish_item(item, response.status) for item in known.output]
@@ -282,13 +274,7 @@ def _has_required_fields(kind: type[SequencedEvent], fields: JsonObject) -> bool
 
 def _delta_key(fields: JsonObject) -> tuple[object, ...]:
     get = fields.get
-    return (
-        get("type"),
-        get("item_id"),
-        get("output_index"),
-        get("content_index"),
-        get("summary_index"),
-    )
+    return (get("type"), get("item_id"), get("output_index"), get("content_index"), get("summary_index"))
 
 
 def _has_surrogate(text: str) -> bool:

@@ -10,7 +10,6 @@ from typing import cast
 from msgspec import UNSET, Struct, field
 from msgspec.structs import replace
 
-from antiphon.protocol.content import Content
 from antiphon.protocol.events import (
     ContentEvent,
     ContentPartAdded,
@@ -23,15 +22,9 @@ from antiphon.protocol.events import (
     SequencedEvent,
     SummaryEvent,
 )
-from antiphon.protocol.items import FunctionCall, Item, Message, Reasoning
-from antiphon.protocol.json_values import JsonObject, as_string
-from antiphon.protocol.text_kinds import (
-    OUTPUT_TEXT,
-    SUMMARY_TEXT,
-    TEXT_EVENTS,
-    TEXT_KINDS,
-    TextKind,
-)
+from antiphon.protocol.items import Content, FunctionCall, Item, Message, Reasoning
+from antiphon.protocol.struct import JsonObject, as_string
+from antiphon.protocol.text_kinds import OUTPUT_TEXT, SUMMARY_TEXT, TEXT_EVENTS, TEXT_KINDS, TextKind
 
 STREAMED_TYPES = frozenset(kind.item_type for kind in TEXT_EVENTS.values())
 """The types of items that stream text. All others count as one kind, the empty one."""

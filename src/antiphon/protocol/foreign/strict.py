@@ -7,24 +7,26 @@ that changes from event to event, fields that only repeat the request.
 from typing import get_args
 
 from antiphon.protocol.checker import StreamChecker
-from antiphon.protocol.content import Content
 from antiphon.protocol.errors import RemoteProtocolError
 from antiphon.protocol.events import Event, ExtensionEvent, decode_event
-from antiphon.protocol.foreign.openai_types import (
-    add_item_slugs,
-    add_slug,
-    canonical_event_type,
-    extension_event_type,
-)
-from antiphon.protocol.items import Item
-from antiphon.protocol.json_values import JsonObject, as_array, as_object, as_string, omit
+from antiphon.protocol.foreign.lenient import add_item_slugs, add_slug, canonical_event_type, extension_event_type
+from antiphon.protocol.items import Content, Item
 from antiphon.protocol.response import Response, ResponseUsage
 from antiphon.protocol.rules import RULES, RuleViolation
-from antiphon.protocol.struct import InvalidValueError, decode, decode_as, type_names
+from antiphon.protocol.struct import (
+    InvalidValueError,
+    JsonObject,
+    as_array,
+    as_object,
+    as_string,
+    decode,
+    decode_as,
+    omit,
+    type_names,
+)
 
 EVENT_TYPES, ITEM_TYPES, CONTENT_TYPES = (
-    frozenset(name for kind in get_args(union) for name in type_names(kind))
-    for union in (Event, Item, Content)
+    frozenset(name for kind in get_args(union) for name in type_names(kind)) for union in (Event, Item, Content)
 )
 MAX_PROBLEMS_SHOWN = 3
 SLUG = "foreign:"
@@ -94,9 +96,7 @@ class ForeignChecker:
         self._position += 1
         if type(number) is not int:
             # The other rules are still worth checking, so this is no reason to stop.
-            self._add(
-                "number", self._shape_problem(sent, "sequence_number: this field is required")
-            )
+            self._add("number", self._shape_problem(sent, "sequence_number: this field is required"))
             number = self._number + 1
         if number != self._number + 1:
             rule = "sequence-increases" if number <= self._number else "sequence-gapless"

@@ -13,24 +13,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import cast
 
-from antiphon.adapters.base import Provider
-from antiphon.adapters.provider_config import (
-    CREDENTIAL_KEYS,
-    ConfigSource,
-    ConfigurableProvider,
-    Environ,
-)
+from antiphon.adapters.base import CREDENTIAL_KEYS, ConfigSource, ConfigurableProvider, Environ, Provider
 from antiphon.adapters.registry import BUILT_IN, adapter_class
 from antiphon.engine.provider_model import is_valid_model_name
 from antiphon.protocol.errors import AntiphonError
 from antiphon.protocol.struct import InvalidValueError
-from antiphon.server.config.address import invalid_url_problem, is_unencrypted
 from antiphon.server.config.tables import (
     ROOT_KEYS,
     URL_KEYS,
     Table,
     check_table,
     dotted_key,
+    invalid_url_problem,
+    is_unencrypted,
     parse_alias,
     parse_provider_table,
     provider_keys,
@@ -78,10 +73,7 @@ def find_config_file(path: Path | str | None = None) -> Path | None:
 
 
 def load_config(
-    path: Path | str | None = None,
-    environ: Environ | None = None,
-    *,
-    agents: Collection[str] = (),
+    path: Path | str | None = None, environ: Environ | None = None, *, agents: Collection[str] = ()
 ) -> GatewayConfig:
     """Read the file and the environment; raises ConfigError. Warnings go to the log."""
     source = find_config_file(path)
@@ -96,9 +88,7 @@ def load_config(
         raise ConfigError(f"{source}: this is not UTF-8. Save it as UTF-8.") from None
     except OSError as error:
         raise ConfigError(f"{source}: cannot read the file: {error.strerror}.") from None
-    config = parse_config(
-        text, os.environ if environ is None else environ, source=source, agents=agents
-    )
+    config = parse_config(text, os.environ if environ is None else environ, source=source, agents=agents)
     for warning in config.warnings:
         logger.warning("%s", warning)
     return config
@@ -122,14 +112,10 @@ def parse_config(
         raise ConfigError(f"{source}: {error.path}: {error.reason}") from None
 
 
-def _build_config(
-    root: Table, environ: Environ, file: Path, agents: Collection[str]
-) -> GatewayConfig:
+def _build_config(root: Table, environ: Environ, file: Path, agents: Collection[str]) -> GatewayConfig:
     tables = cast("Table", root.get("providers", {}))
     aliases = cast("Table", root.get("models", {}))
-    in_file = {
-        name: parse_provider_table(name, value, file.parent) for name, value in tables.items()
-    }
+    in_file = {name: parse_provider_table(name, value, file.parent) for name, value in tables.items()}
     entries = {
         name: ProviderEntry.build(_config_source(name, fields, environ, in_file=True))
         for name, fields in in_file.items()
@@ -196,14 +182,10 @@ class ProviderEntry:
 
 
 def _config_source(name: str, table: Table, environ: Environ, *, in_file: bool) -> ConfigSource:
-    return ConfigSource(
-        name=name, table=table, environ=environ, in_file=in_file, profile_region=profile_region
-    )
+    return ConfigSource(name=name, table=table, environ=environ, in_file=in_file, profile_region=profile_region)
 
 
-def missing_field(
-    kind: type[ConfigurableProvider], fields: Table, source: ConfigSource
-) -> tuple[str, str] | None:
+def missing_field(kind: type[ConfigurableProvider], fields: Table, source: ConfigSource) -> tuple[str, str] | None:
     """Return a field that nothing sets, and its variable; raise if the file has to set it."""
     try:
         missing = kind.missing_field(fields, source)
@@ -259,12 +241,7 @@ def unencrypted_key_warning(provider: Provider, key: str) -> str:
 class AliasResolver:
     """Resolves aliases, which may name other aliases, to models."""
 
-    def __init__(
-        self,
-        aliases: Mapping[str, list[str]],
-        providers: Collection[str],
-        agents: Collection[str],
-    ) -> None:
+    def __init__(self, aliases: Mapping[str, list[str]], providers: Collection[str], agents: Collection[str]) -> None:
         self._aliases = aliases
         self._providers = providers
         self._agents = agents
@@ -274,9 +251,7 @@ class AliasResolver:
         for alias in self._aliases:
             if alias in self._providers:
                 reason = "a provider has this name already"
-                raise InvalidValueError(
-                    dotted_key("models", alias), f"{reason}. Choose another name."
-                )
+                raise InvalidValueError(dotted_key("models", alias), f"{reason}. Choose another name.")
         return {alias: self._resolve_alias(alias, ()) for alias in self._aliases}
 
     def _resolve_alias(self, alias: str, seen: tuple[str, ...]) -> list[str]:

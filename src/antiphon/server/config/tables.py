@@ -11,22 +11,45 @@ from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, NamedTuple, cast, get_type_hints
+from urllib.parse import urlsplit
 
 from msgspec import Meta
 
 from antiphon.adapters.base import Capabilities, Provider, Transform
 from antiphon.adapters.errors import SECRET_PATTERN as KEYS
 from antiphon.adapters.features import ALL_FEATURES
-from antiphon.adapters.registry import (
-    BUILT_IN,
-    AdapterError,
-    adapter_class,
-    adapter_names,
-)
+from antiphon.adapters.registry import BUILT_IN, AdapterError, adapter_class, adapter_names
 from antiphon.protocol.struct import InvalidValueError
 from antiphon.protocol.struct import decode_as as read_value
-from antiphon.server.config.address import invalid_url_problem
 from antiphon.transport.connection import Timeouts
+from antiphon.transport.proxy import is_loopback
+
+
+def is_unencrypted(url: str) -> bool:
+    """Return whether a URL is plain HTTP to another machine."""
+    parts = urlsplit(url)
+    return parts.scheme.lower() == "http" and not is_loopback(parts.hostname or "")
+
+
+def invalid_url_problem(url: str) -> str | None:
+    """Return why a URL is invalid, or None."""
+    try:
+        parts = urlsplit(url)
+        host = parts.port != 0 and parts.hostname
+    except ValueError:
+        host = None
+    else:
+        # Checked first: the message for any other problem repeats the URL.
+        if parts.username is not None or parts.password is not None:
+            return "contains a user name or password"
+        if parts.scheme.lower() in ("http", "https") and ("?" in url or "#" in url):
+            return "has a query or a fragment"
+        if parts.scheme.lower() not in ("http", "https"):
+            host = None
+    if not host or not url.isascii() or not url.isprintable() or " " in url:
+        return "is not an http(s) URL"
+    return None
+
 
 Table = dict[str, object]
 NonEmptyText = Annotated[str, Meta(min_length=1)]
@@ -63,16 +86,12 @@ COMMON_KEYS = {
     "headers": TableKey(dict[str, str], 'headers = { x-team = "a" }'),
     "timeouts": TableKey(dict[str, object], "timeouts = { first_byte = 60 }"),
     "transform_request": TableKey(str, 'transform_request = "module:function"'),
-    "models": TableKey(
-        dict[str, object], "[providers.local.models.small] and window = 8192 below it"
-    ),
+    "models": TableKey(dict[str, object], "[providers.local.models.small] and window = 8192 below it"),
 }
 """The keys of a provider's table that every adapter reads."""
 
 URL_KEYS = frozenset({"base_url", "endpoint"})
-TIMEOUT_KEYS = {
-    name: TableKey(TimeoutSeconds, f"{name} = 60") for name in Timeouts.__struct_fields__
-}
+TIMEOUT_KEYS = {name: TableKey(TimeoutSeconds, f"{name} = 60") for name in Timeouts.__struct_fields__}
 MODEL_KEYS = {
     "window": TableKey(PositiveInt, "window = 8192"),
     "max_output_tokens": TableKey(PositiveInt, "max_output_tokens = 4096"),
@@ -91,9 +110,7 @@ TOML_TYPE_NAMES = {
 }
 VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-RESERVED_HEADERS = frozenset(
-    {"connection", "content-length", "expect", "host", "transfer-encoding", "upgrade"}
-)
+RESERVED_HEADERS = frozenset({"connection", "content-length", "expect", "host", "transfer-encoding", "upgrade"})
 BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 QUOTED_TYPE = re.compile(r"`(\w+)`")
 
@@ -109,8 +126,7 @@ def provider_keys() -> Mapping[str, TableKey]:
             readers.setdefault(key, []).append(adapter)
     types = get_type_hints(Provider)
     return COMMON_KEYS | {
-        key: TableKey(_key_type(key, types[key]), example, tuple(readers[key]))
-        for key, example in examples.items()
+        key: TableKey(_key_type(key, types[key]), example, tuple(readers[key])) for key, example in examples.items()
     }
 
 
@@ -164,16 +180,12 @@ def parse_provider_table(name: str, value: object, folder: Path) -> Table:
 
 def parse_model_table(value: object, path: str) -> Capabilities:
     """Check the table of one model."""
-    fields = check_table(
-        _read_table(value, path, f"[{path}] and window = 8192 below it"), MODEL_KEYS, path
-    )
+    fields = check_table(_read_table(value, path, f"[{path}] and window = 8192 below it"), MODEL_KEYS, path)
     lacks = cast("list[str]", fields.get("lacks", []))
     for index, feature in enumerate(lacks):
         if feature not in ALL_FEATURES:
             place = f"{dotted_key(path, 'lacks')}[{index}]"
-            raise InvalidValueError(
-                place, f"there is no feature '{feature}'. {suggest_name(feature, ALL_FEATURES)}"
-            )
+            raise InvalidValueError(place, f"there is no feature '{feature}'. {suggest_name(feature, ALL_FEATURES)}")
     return Capabilities(
         window=cast("int | None", fields.get("window")),
         max_output_tokens=cast("int | None", fields.get("max_output_tokens")),
@@ -187,13 +199,9 @@ def parse_alias(name: str, value: object) -> list[str]:
     check_name(name, path, "an alias")
     if isinstance(value, dict):
         advice = f"Capabilities of a model belong in [providers.NAME.models.{_quote_key(name)}]"
-        raise InvalidValueError(
-            path, f'an alias is a name, or a list of names: "local/small". {advice}.'
-        )
+        raise InvalidValueError(path, f'an alias is a name, or a list of names: "local/small". {advice}.')
     kind = NonEmptyText if isinstance(value, str) else Annotated[list[str], Meta(min_length=1)]
-    found = read_field(
-        kind, value, path, f'{_quote_key(name)} = "local/small", or a list of such names'
-    )
+    found = read_field(kind, value, path, f'{_quote_key(name)} = "local/small", or a list of such names')
     return [found] if isinstance(found, str) else cast("list[str]", found)
 
 
@@ -201,9 +209,7 @@ def check_table(table: Table, known: Mapping[str, TableKey], path: str) -> Table
     """Return a table after checking its keys and the types of its values."""
     for key in table:
         if key not in known:
-            raise InvalidValueError(
-                dotted_key(path, key), f"there is no such key. {suggest_name(key, known)}"
-            )
+            raise InvalidValueError(dotted_key(path, key), f"there is no such key. {suggest_name(key, known)}")
     return {
         key: read_field(known[key].type, value, dotted_key(path, key), known[key].example)
         for key, value in table.items()
@@ -214,9 +220,7 @@ def check_name(name: str, path: str, kind: str) -> None:
     """Raise InvalidValueError for a name that is ambiguous in `provider/model`, or invisible."""
     if "/" in name:
         reason = "a slash separates a provider from its model"
-        raise InvalidValueError(
-            path, f"the name of {kind} must not contain a slash; {reason}. Choose another name."
-        )
+        raise InvalidValueError(path, f"the name of {kind} must not contain a slash; {reason}. Choose another name.")
     if not name or not name.isprintable() or " " in name:
         raise InvalidValueError(path, f"the name of {kind} must be one word. Choose another name.")
 
@@ -249,9 +253,7 @@ def import_hook(target: str, path: str, folder: Path) -> Transform:
         found: object = getattr(import_module(name), attribute, None)
     except ImportError as error:
         reason = f"'{name}' cannot be imported: {error}"
-        raise InvalidValueError(
-            path, f"{reason}. Modules are searched for in {place} too."
-        ) from None
+        raise InvalidValueError(path, f"{reason}. Modules are searched for in {place} too.") from None
     except (Exception, SystemExit) as error:  # noqa: BLE001 - user code may raise anything
         what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
         raise InvalidValueError(path, f"'{name}' cannot be imported: {what}. Fix it.") from None
@@ -275,9 +277,7 @@ def read_field(type: object, value: object, path: str, example: str) -> object:
         return read_value(type, value, path)
     except InvalidValueError as error:
         # msgspec names Python's types; the file has TOML's.
-        reason = QUOTED_TYPE.sub(
-            lambda found: TOML_TYPE_NAMES.get(found[1], found[0]), error.reason
-        )
+        reason = QUOTED_TYPE.sub(lambda found: TOML_TYPE_NAMES.get(found[1], found[0]), error.reason)
         raise InvalidValueError(error.path, f"{reason}. Write {example}.") from None
 
 
@@ -313,9 +313,7 @@ def _check_addresses(fields: Table, path: str) -> None:
 def _check_headers(headers: Mapping[str, str], path: str) -> None:
     for name, value in headers.items():
         if not HEADER_NAME.fullmatch(name):
-            raise InvalidValueError(
-                dotted_key(path, name), "this is not a valid header name. Use a-z and -."
-            )
+            raise InvalidValueError(dotted_key(path, name), "this is not a valid header name. Use a-z and -.")
         if name.lower() in RESERVED_HEADERS:
             reason = "this header is set by the HTTP client for each request"
             raise InvalidValueError(dotted_key(path, name), f"{reason}. Leave it out.")

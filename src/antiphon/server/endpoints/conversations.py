@@ -10,31 +10,12 @@ from starlette.routing import BaseRoute
 
 from antiphon.engine.persistence import ensure_id, new_id
 from antiphon.protocol.errors import RequestError
-from antiphon.protocol.foreign.openai_types import add_item_slugs
-from antiphon.protocol.items import (
-    FunctionCall,
-    FunctionCallOutput,
-    Item,
-    ItemReference,
-    Message,
-)
+from antiphon.protocol.foreign.lenient import add_item_slugs
+from antiphon.protocol.items import FunctionCall, FunctionCallOutput, Item, ItemReference, Message
 from antiphon.protocol.request import MAX_ITEMS_PER_REQUEST, Metadata, normalize_input
-from antiphon.protocol.struct import (
-    ProtocolStruct,
-    decode,
-    encode,
-    join_path,
-)
-from antiphon.server.asgi import (
-    Receive,
-    Scope,
-    Send,
-    header,
-    read_json,
-    send_json,
-)
-from antiphon.server.endpoints.base import Endpoints, parse_body, route
-from antiphon.server.endpoints.query import Query, not_found_error, path_id
+from antiphon.protocol.struct import ProtocolStruct, decode, encode, join_path
+from antiphon.server.asgi import Receive, Scope, Send, header, read_json, send_json
+from antiphon.server.endpoints.base import Endpoints, Query, not_found_error, parse_body, path_id, route
 from antiphon.server.endpoints.stored_responses import encode_list
 from antiphon.store.base import ItemPage, Store, StoredConversation
 
@@ -57,9 +38,7 @@ class _ItemsBody(ProtocolStruct):
 class CreateConversationBody(_ItemsBody):
     """The body of `POST /conversations`."""
 
-    items: Annotated[list[Item], Meta(max_length=MAX_ITEMS_PER_REQUEST)] = field(
-        default_factory=list[Item]
-    )
+    items: Annotated[list[Item], Meta(max_length=MAX_ITEMS_PER_REQUEST)] = field(default_factory=list[Item])
     metadata: Metadata = field(default_factory=dict[str, str])
 
 

@@ -21,19 +21,11 @@ from antiphon.protocol.errors import ErrorPayload, RequestError, drop_tracebacks
 from antiphon.protocol.items import Item
 from antiphon.protocol.response import Response
 from antiphon.protocol.synth_items import SynthOptions
-from antiphon.server.asgi import (
-    Receive,
-    Scope,
-    Send,
-    WriteChunk,
-    read_json,
-)
+from antiphon.server.asgi import Receive, Scope, Send, WriteChunk, read_json
 from antiphon.server.endpoints.base import Endpoints, route
-from antiphon.server.errors import report_error
-from antiphon.server.middleware import direct_write
+from antiphon.server.middleware import direct_write, report_error
 from antiphon.server.service import Service, server_stopping_error
-from antiphon.server.streaming.disconnect import StreamTask
-from antiphon.server.streaming.event_stream import EventStream
+from antiphon.server.streaming.event_stream import EventStream, StreamTask
 from antiphon.server.threads import StoredThreads, ThreadError, ThreadStorage
 from antiphon.wire.hashbrown import frames
 from antiphon.wire.hashbrown.frames import (
@@ -45,11 +37,9 @@ from antiphon.wire.hashbrown.frames import (
 from antiphon.wire.hashbrown.request import (
     HashbrownRequest,
     IncomingHashbrownRequest,
-    decode_hashbrown,
-)
-from antiphon.wire.hashbrown.threads import (
     Json,
     assistant_message,
+    decode_hashbrown,
     merge_messages,
     strip_metadata,
 )
@@ -59,9 +49,7 @@ logger = logging.getLogger("antiphon.server")
 
 T = TypeVar("T")
 
-SYNTH_OPTIONS = SynthOptions(
-    keep_empty=True, single_message=True, reuse_call_ids=True, new_id=new_uuid
-)
+SYNTH_OPTIONS = SynthOptions(keep_empty=True, single_message=True, reuse_call_ids=True, new_id=new_uuid)
 """Hashbrown's clients expect one message per response, and calls identified by their ids."""
 
 THREADS_UNAVAILABLE = "Thread loading is not available for this transport."
@@ -125,12 +113,7 @@ class HashbrownRun:
     """The processing of one request."""
 
     def __init__(
-        self,
-        service: Service,
-        engine: Engine,
-        dialect: HashbrownDialect,
-        stream: FrameStream,
-        request_id: str,
+        self, service: Service, engine: Engine, dialect: HashbrownDialect, stream: FrameStream, request_id: str
     ) -> None:
         self._service = service
         self._engine = engine
@@ -154,9 +137,7 @@ class HashbrownRun:
         except Exception as error:  # noqa: BLE001 - a process boundary, like the middleware
             failure = report_error(error, self._dialect, self._request_id)
             payload = self._client_payload(failure.payload, isinstance(error, RequestError))
-            self._stream.write_frame(
-                frames.add_length(error_frame_json(payload, headers=failure.headers))
-            )
+            self._stream.write_frame(frames.add_length(error_frame_json(payload, headers=failure.headers)))
             drop_tracebacks(error)
 
     async def _run(self, message: IncomingHashbrownRequest) -> None:
@@ -176,9 +157,7 @@ class HashbrownRun:
         self._request = request = message.continue_thread(saved)
         self._dialect.client_functions = request.client_functions
         self._dialect.warnings = request.warnings
-        run = await self._engine.create_run(
-            request.request, self._stream, self._caller, synth_options=SYNTH_OPTIONS
-        )
+        run = await self._engine.create_run(request.request, self._stream, self._caller, synth_options=SYNTH_OPTIONS)
         self._dialect.failure_payload = lambda response: self._response_error(run, response)
         try:
             response = await run.execute()
@@ -189,9 +168,7 @@ class HashbrownRun:
         if is_saved_outcome(response):
             await self._save_thread(request, self._dialect.order_items(response))
 
-    async def _load_thread(
-        self, thread_id: str, *, include_messages: bool
-    ) -> Sequence[Json] | None:
+    async def _load_thread(self, thread_id: str, *, include_messages: bool) -> Sequence[Json] | None:
         """Send the frames of a load; return the messages, or None if the load failed."""
         self._stream.write_frame_of("thread-load-start")
         if (threads := self._threads) is None:
@@ -200,11 +177,7 @@ class HashbrownRun:
         load = partial(threads.load, thread_id, tenant=self._caller.tenant)
         saved = await self._call_store(load, "thread-load-failure", "The thread cannot be loaded.")
         if saved is not None:
-            shown = (
-                {"thread": [strip_metadata(message) for message in saved]}
-                if include_messages
-                else {}
-            )
+            shown = {"thread": [strip_metadata(message) for message in saved]} if include_messages else {}
             self._stream.write_frame_of("thread-load-success", **shown)
         return saved
 
@@ -222,9 +195,7 @@ class HashbrownRun:
         elif id is not None:
             self._stream.write_frame_of("thread-save-success", threadId=id)
 
-    async def _call_store(
-        self, operation: Callable[[], Awaitable[T]], failure_type: str, message: str
-    ) -> T | None:
+    async def _call_store(self, operation: Callable[[], Awaitable[T]], failure_type: str, message: str) -> T | None:
         """Call the thread storage; send a failure frame and return None if it fails.
 
         The call is completed even if the client disconnects meanwhile.

@@ -10,9 +10,10 @@ import time
 from starlette.routing import BaseRoute
 
 from antiphon.protocol.errors import RequestError
+from antiphon.protocol.struct import encode
 from antiphon.server.asgi import Receive, Scope, Send, send_json
 from antiphon.server.endpoints.base import Endpoints, route
-from antiphon.server.service import Service
+from antiphon.server.service import Service, server_stopping_error
 from antiphon.wire import json
 from antiphon.wire.openresponses import Dialect
 
@@ -54,3 +55,25 @@ class ModelEndpoints(Endpoints):
     def _describe(self, name: str) -> dict[str, object]:
         # The start of the server stands for a time that providers mostly do not give.
         return {"id": name, "object": "model", "created": self._created, "owned_by": "antiphon"}
+
+
+class HealthEndpoints(Endpoints):
+    """Whether the process is alive, and whether it accepts requests."""
+
+    def routes(self, prefix: str) -> list[BaseRoute]:
+        """Return the routes below a prefix."""
+        return [route(f"{prefix}/healthz", GET=self.healthz), route(f"{prefix}/readyz", GET=self.readyz)]
+
+    async def healthz(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer 200: the process is alive."""
+        del scope, receive
+        await send_json(send, encode({"status": "ok"}))
+
+    async def readyz(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer 200 if requests are accepted; 503 while draining or without a store."""
+        del scope, receive
+        # Load balancers stop sending requests before the listening socket closes.
+        if self._service.draining:
+            raise server_stopping_error()
+        await self._service.engine()
+        await send_json(send, encode({"status": "ready"}))

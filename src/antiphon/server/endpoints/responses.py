@@ -5,31 +5,27 @@ import hashlib
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 from starlette.routing import BaseRoute
 
 from antiphon.adapters.errors import client_status, infer_status
 from antiphon.engine.background import follow_events
+from antiphon.engine.compaction import compact
 from antiphon.engine.engine import Engine, IdempotencyKeyTaken
 from antiphon.engine.persistence import replay_response
 from antiphon.protocol.errors import RequestError
 from antiphon.protocol.request import Request
 from antiphon.protocol.response import Response
-from antiphon.server.asgi import (
-    Receive,
-    Scope,
-    Send,
-    WriteChunk,
-    header,
-    read_json,
-    send_json,
-)
+from antiphon.protocol.struct import encode
+from antiphon.server.asgi import Receive, Scope, Send, WriteChunk, header, read_json, send_json
 from antiphon.server.endpoints.base import Endpoints, parse_body, route
 from antiphon.server.middleware import direct_write
 from antiphon.server.service import server_stopping_error
-from antiphon.server.streaming.disconnect import StreamTask, run_until_disconnect
-from antiphon.server.streaming.event_stream import EventStream
+from antiphon.server.streaming.event_stream import EventStream, StreamTask, run_until_disconnect
 from antiphon.store.base import TERMINAL_STATUSES
-from antiphon.wire.openresponses import Dialect, decode_request, failure_payload
+from antiphon.wire.chat.dialect import ChatDialect
+from antiphon.wire.chat.request import decode_chat
+from antiphon.wire.openresponses import Dialect, decode_compact, decode_request, failure_payload
 
 
 class ResponseExchange(Struct, frozen=True):
@@ -119,9 +115,7 @@ class ResponseEndpoint(Endpoints):
         response = await engine.submit(exchange.request, key=exchange.idempotency_key)
         await self._send_background(engine, exchange, response)
 
-    async def _send_background(
-        self, engine: Engine, exchange: ResponseExchange, response: Response
-    ) -> None:
+    async def _send_background(self, engine: Engine, exchange: ResponseExchange, response: Response) -> None:
         """Send a background response in its current state, or stream all its events."""
         if not exchange.request.stream:
             await send_json(exchange.send, exchange.dialect.encode_response(response))
@@ -169,10 +163,64 @@ def idempotency_key(scope: Scope, body: object) -> tuple[str, str] | None:
         return None
     if not (0 < len(key) <= 255 and key.isascii() and key.isprintable()):
         raise RequestError(
-            "An Idempotency-Key is 1 to 255 printable ASCII characters.",
-            param="Idempotency-Key",
-            code="invalid_value",
+            "An Idempotency-Key is 1 to 255 printable ASCII characters.", param="Idempotency-Key", code="invalid_value"
         )
     # A retry may serialize the same fields in another order.
     canonical = msgspec.json.encode(body, order="sorted")
     return key, hashlib.sha256(canonical).hexdigest()
+
+
+class CompactEndpoint(Endpoints):
+    """Compacts conversations."""
+
+    def routes(self, prefix: str) -> list[BaseRoute]:
+        """Return the routes below a door's prefix."""
+        return [route(f"{prefix}/responses/compact", POST=self.compact)]
+
+    async def compact(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """`POST /responses/compact`; the model is stopped if the client disconnects."""
+        body = await read_json(scope, receive, self._settings.body_limit)
+        request = parse_body(decode_compact, body)
+        engine = await self._service.engine()
+        # Without a stream there is no write that would notice a disconnect.
+        resource = await run_until_disconnect(self._service, compact(engine, request), receive)
+        await send_json(send, self._dialect().encode_compaction(resource))
+
+
+class InputTokensEndpoint(Endpoints):
+    """Counts input tokens; the answer is the same in every dialect."""
+
+    def routes(self, prefix: str) -> list[BaseRoute]:
+        """Return the routes below a door's prefix."""
+        return [route(f"{prefix}/responses/input_tokens", POST=self.count)]
+
+    async def count(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """`POST /responses/input_tokens`."""
+        body = await read_json(scope, receive, self._settings.body_limit)
+        request = parse_body(decode_request, body)
+        counted = await (await self._service.engine()).count_input_tokens(request)
+        await send_json(send, encode(counted))
+
+
+class ChatCompletionsEndpoint(ResponseEndpoint):
+    """Creates responses from chat requests; the same at every door."""
+
+    def routes(self, prefix: str) -> list[BaseRoute]:
+        """Return the routes below a door's prefix."""
+        return [route(f"{prefix}/chat/completions", POST=self.create)]
+
+    def parse(self, body: object) -> tuple[Request, Dialect]:
+        """Decode a chat request; return it with the dialect of its response."""
+        chat = parse_body(decode_chat, body)
+        return chat.request, ChatDialect(chat)
+
+    async def respond(self, engine: Engine, exchange: ResponseExchange) -> None:
+        """Respond to a request; errors name the parameters of the chat request."""
+        try:
+            await super().respond(engine, exchange)
+        except RequestError as error:
+            # The engine knows the parameters of a response only, which the client has never sent.
+            if error.payload.param:
+                param = exchange.dialect.param_name(error.payload.param)
+                error.payload = replace(error.payload, param=param)
+            raise

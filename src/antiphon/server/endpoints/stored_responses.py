@@ -8,21 +8,9 @@ from antiphon.engine.background import follow_events
 from antiphon.protocol.errors import RequestError
 from antiphon.protocol.items import Item
 from antiphon.protocol.struct import encode
-from antiphon.server.asgi import (
-    Receive,
-    Scope,
-    Send,
-    send_json,
-)
-from antiphon.server.endpoints.base import Endpoints, route
-from antiphon.server.endpoints.query import (
-    MAX_INT64,
-    Query,
-    not_found_error,
-    path_id,
-)
-from antiphon.server.streaming.disconnect import StreamTask
-from antiphon.server.streaming.event_stream import EventStream
+from antiphon.server.asgi import Receive, Scope, Send, send_json
+from antiphon.server.endpoints.base import MAX_INT64, Endpoints, Query, not_found_error, path_id, route
+from antiphon.server.streaming.event_stream import EventStream, StreamTask
 from antiphon.store.base import ItemPage
 from antiphon.wire.openresponses import Dialect
 
@@ -109,12 +97,6 @@ def encode_list(page: ItemPage, dialect: Dialect) -> bytes:
     items: list[Item] = page.items
     ids = [item.id for item in items]
     data = b",".join(dialect.encode(item) for item in items)
-    rest = encode(
-        {
-            "first_id": ids[0] if ids else None,
-            "last_id": ids[-1] if ids else None,
-            "has_more": page.has_more,
-        }
-    )
+    rest = encode({"first_id": ids[0] if ids else None, "last_id": ids[-1] if ids else None, "has_more": page.has_more})
     # The items are encoded by the dialect, the rest is not: `rest[1:]` is without its brace.
     return b'{"object":"list","data":[' + data + b"]," + rest[1:]

@@ -18,20 +18,11 @@ from antiphon.engine.history import ContextCache
 from antiphon.engine.run import SERVER_STOPPING, Run, is_cancelled
 from antiphon.protocol.errors import RequestError, drop_tracebacks
 from antiphon.protocol.request import WebSocketCreate
-from antiphon.server.asgi import (
-    CLIENT_CLOSED_REQUEST,
-    ClientDisconnected,
-    Message,
-    Receive,
-    Scope,
-    Send,
-    access_log,
-)
+from antiphon.server.asgi import CLIENT_CLOSED_REQUEST, ClientDisconnected, Message, Receive, Scope, Send, access_log
 from antiphon.server.endpoints.base import Endpoints
-from antiphon.server.errors import report_error
+from antiphon.server.middleware import report_error
 from antiphon.server.service import Service, server_stopping_error
-from antiphon.server.streaming.ws_lanes import LaneScheduler
-from antiphon.server.streaming.ws_queue import OutgoingQueue, TurnSink
+from antiphon.server.streaming.ws_lanes import LaneScheduler, OutgoingQueue, TurnSink
 from antiphon.wire.openresponses import Dialect
 from antiphon.wire.websocket import ClientMessage, decode_message
 

@@ -4,7 +4,135 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
 
+from antiphon.engine.models import EventSink
+from antiphon.engine.run import Run
 from antiphon.protocol.errors import RequestError
+from antiphon.protocol.events import TERMINAL_EVENTS, Event, ResponseFailed
+from antiphon.server.asgi import Send
+from antiphon.server.middleware import ReportedError
+from antiphon.wire.openresponses import Dialect
+from antiphon.wire.websocket import add_lane, websocket_error
+
+
+class OutgoingQueue:
+    """The outgoing messages of one connection, of all lanes, in order."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._messages: deque[bytes] = deque()
+        self._size = 0
+        self._queued = self._sent = 0
+        self._wake = asyncio.Event()
+        self._progress = asyncio.Event()
+        self._close_reason: tuple[int, str] | None = None
+
+    @property
+    def full(self) -> bool:
+        """Whether the client is so far behind that models must wait."""
+        return self._size > self._limit
+
+    def put(self, message: bytes) -> None:
+        """Queue a message; ignored after `close`."""
+        if self._close_reason is None:
+            self._messages.append(message)
+            self._size += len(message)
+            self._queued += 1
+            self._wake.set()
+
+    def close(self, code: int, reason: str) -> None:
+        """Close the connection after the queued messages."""
+        self._close_reason = self._close_reason or (code, reason)
+        self._wake.set()
+        self._progress.set()
+
+    async def drain(self) -> None:
+        """Wait until the client has caught up."""
+        while self.full and self._close_reason is None:
+            await self._wait_for_progress()
+
+    async def flush(self) -> None:
+        """Wait until all messages queued so far are sent."""
+        until = self._queued
+        while self._sent < until and self._close_reason is None:
+            await self._wait_for_progress()
+
+    async def _wait_for_progress(self) -> None:
+        self._progress.clear()
+        await self._progress.wait()
+
+    async def run(self, send: Send) -> None:
+        """Send messages until the queue is closed; raises ClientDisconnected."""
+        while self._messages or self._close_reason is None:
+            await self._wake.wait()
+            self._wake.clear()
+            while self._messages:
+                message = self._messages.popleft()
+                await send({"type": "websocket.send", "text": message.decode()})
+                # Counted after the send, which returns when the transport has room again.
+                self._size -= len(message)
+                self._sent += 1
+                self._progress.set()
+        code, reason = self._close_reason
+        await send({"type": "websocket.close", "code": code, "reason": reason})
+
+
+class TurnSink(EventSink):
+    """The event sink of one turn: sends its events as messages of its lane.
+
+    The first events are held until the model starts to answer. A turn that fails before they are
+    sent ends with an error message; one that fails later ends with `response.failed`.
+    """
+
+    def __init__(self, outgoing: OutgoingQueue, dialect: Dialect, lane: str) -> None:
+        self._outgoing = outgoing
+        self._dialect = dialect
+        self._lane = lane
+        self._pending: list[Event] = []
+        self._announced = False
+        self.ended = False
+        """Whether the last message of the turn was sent."""
+        self.status = 200
+        """The outcome of the turn as an HTTP status."""
+
+    @property
+    def full(self) -> bool:
+        """Whether the client is far behind; the same for all lanes."""
+        return self._outgoing.full
+
+    async def drain(self) -> None:
+        """Wait until the client has caught up."""
+        await self._outgoing.drain()
+
+    def write(self, events: list[Event]) -> None:
+        """Send events; the first batch, which announces the response, with the second."""
+        # `response.created` and `response.in_progress` come in the first batch.
+        self._pending += events
+        if self._announced:
+            self._flush()
+        self._announced = True
+
+    def commit(self, run: Run) -> None:
+        """Send the held events of a response whose model takes long to start."""
+        # From now on a failure is a `response.failed` event, as the client has seen the response.
+        if run.error is None:
+            run.answering = True
+            self._flush()
+
+    def _flush(self) -> None:
+        for event in self._pending:
+            self._outgoing.put(add_lane(self._dialect.encode_message(event), self._lane))
+            if isinstance(event, TERMINAL_EVENTS):
+                self.ended = True
+                self.status = 500 if isinstance(event, ResponseFailed) else 200
+        self._pending.clear()
+
+    def fail(self, reported: ReportedError) -> None:
+        """End the turn with an error message."""
+        self.ended = True
+        self.status = reported.status
+        message = self._dialect.encode_websocket_error(websocket_error(*reported))
+        self._outgoing.put(add_lane(message, self._lane))
+
 
 MAX_NAMED_LANES = 32
 """How many named lanes a connection may ever use."""

@@ -5,8 +5,10 @@ rejects such requests with an error in the specification's format. With pipelini
 sent after the responses to the earlier requests on the same connection.
 """
 
+import re
 import socket
 from asyncio import AbstractEventLoop, TimerHandle, Transport
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from functools import partial
@@ -21,14 +23,47 @@ from uvicorn.server import ServerState
 
 from antiphon.protocol.errors import RequestError
 from antiphon.server.asgi import DIRECT_WRITE_KEY
-from antiphon.server.errors import (
+from antiphon.server.middleware import (
     encode_error_response,
     headers_too_large_error,
     invalid_http_error,
     request_timeout_error,
 )
-from antiphon.server.uvicorn import request_checks
 from antiphon.server.uvicorn.direct_write import ChunkWriter
+
+Headers = Sequence[tuple[bytes, bytes]]
+
+_TARGET_PATTERN = re.compile(rb"(?:[a-z][a-z0-9+.-]*://([^/?#]*))?/|\*$", re.IGNORECASE)
+_HOST_PATTERN = re.compile(rb"[a-z0-9._~!$&'()*+,;=%:\[\]-]*", re.IGNORECASE)
+_FRAMING_HEADERS = (b"content-length", b"transfer-encoding")
+
+
+def check_request_head(version: str, target: bytes, headers: Headers) -> None:
+    """Raise RequestError if a head is ambiguous; header names are in lower case."""
+    if version not in ("1.0", "1.1"):
+        raise invalid_http_error(f"HTTP/{version} is not supported. Use HTTP/1.1.")
+    if version == "1.0" and any(name == b"transfer-encoding" for name, _ in headers):
+        raise invalid_http_error("HTTP/1.0 has no Transfer-Encoding. Use HTTP/1.1.")
+    form = _TARGET_PATTERN.match(target)
+    if form is None:
+        raise invalid_http_error("The request target is not a path. Use one, as /v1/responses.")
+    # RFC 9112, 3.2: "A server MUST respond with a 400 (Bad Request) status code to any HTTP/1.1
+    # request message that lacks a Host header field and to any request message that contains
+    # more than one Host header field line or a Host header field with an invalid field value."
+    hosts = [value for name, value in headers if name == b"host"]
+    if len(hosts) > 1 or (not hosts and version == "1.1"):
+        raise invalid_http_error(f"The request has {len(hosts)} Host headers. Send exactly one.")
+    if not all(_HOST_PATTERN.fullmatch(host) for host in hosts):
+        raise invalid_http_error("The Host header is not a host. Send only the URL's host and port.")
+    if hosts and form[1] is not None and form[1].lower() != hosts[0].lower():
+        raise invalid_http_error("The request target and Host differ. Send only a path as target.")
+
+
+def check_upgrade_request(headers: Headers) -> None:
+    """Raise RequestError if an upgrade has a body."""
+    # httptools would parse that body as the next request.
+    if any(name in _FRAMING_HEADERS and value != b"0" for name, value in headers):
+        raise invalid_http_error("A request with a body cannot upgrade. Send it without Upgrade.")
 
 
 @dataclass(frozen=True)
@@ -211,9 +246,9 @@ class HardenedHttpProtocol(HttpToolsProtocol):
         size = len(self.url) + self.header_size
         if size > self.limits.header_bytes or len(self.headers) > self.limits.header_count:
             raise self._headers_too_large_error()
-        request_checks.check_request_head(self.parser.get_http_version(), self.url, self.headers)
+        check_request_head(self.parser.get_http_version(), self.url, self.headers)
         if self.parser.should_upgrade():
-            request_checks.check_upgrade_request(self.headers)
+            check_upgrade_request(self.headers)
         allowed = 0 if self.parser.should_upgrade() else self.limits.pipelined
         if self.is_responding and len(self.pipeline) >= allowed:
             message = "Too many pipelined requests. Read the responses to the earlier ones first."
@@ -279,9 +314,7 @@ class HardenedHttpProtocol(HttpToolsProtocol):
 
     def _waits_for_client(self) -> bool:
         """Return whether data is buffered that only the client, by reading, can release."""
-        app_writes = (
-            self.is_responding and not self.flow.write_paused and not self.transport.is_closing()
-        )
+        app_writes = self.is_responding and not self.flow.write_paused and not self.transport.is_closing()
         return not app_writes and self.transport.get_write_buffer_size() > 0
 
     def _start_write_timer(self) -> None:

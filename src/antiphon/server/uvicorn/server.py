@@ -91,9 +91,7 @@ def tune_garbage_collector() -> None:
     gc.set_threshold(GC_THRESHOLD)
 
 
-def uvicorn_config(
-    app: AsgiApp, host: str, port: int, settings: Settings | None = None
-) -> uvicorn.Config:
+def uvicorn_config(app: AsgiApp, host: str, port: int, settings: Settings | None = None) -> uvicorn.Config:
     """Return uvicorn's configuration for an application."""
     limits = ConnectionLimits()
     settings = settings or Settings()

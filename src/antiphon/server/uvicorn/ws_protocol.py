@@ -15,9 +15,7 @@ from uvicorn.server import ServerState
 from antiphon.server.uvicorn.http_protocol import DEFAULT_CONNECTION_LIMITS, ConnectionLimits
 
 
-def websocket_protocol(
-    limits: ConnectionLimits = DEFAULT_CONNECTION_LIMITS, drain: float = 0
-) -> type[Protocol]:
+def websocket_protocol(limits: ConnectionLimits = DEFAULT_CONNECTION_LIMITS, drain: float = 0) -> type[Protocol]:
     """Return the protocol class for `uvicorn.Config(ws=...)`."""
     return cast("type[Protocol]", partial(HardenedWebSocketProtocol, limits=limits, drain=drain))
 

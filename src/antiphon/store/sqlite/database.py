@@ -60,18 +60,13 @@ class Database:
             self.writer = GroupCommitWriter(partial(connect_writer, path))
         self._readers = ReaderPool(path)
 
-    async def write(
-        self, change: Callable[[sqlite3.Connection], T], on_commit: Callable[[], None] | None = None
-    ) -> T:
+    async def write(self, change: Callable[[sqlite3.Connection], T], on_commit: Callable[[], None] | None = None) -> T:
         """Run a change in a transaction; it is durable when this returns."""
         with self._map_errors():
             return cast("T", await self.writer.submit(change, on_commit))
 
     async def read(
-        self,
-        query: Callable[Concatenate[sqlite3.Connection, P], T],
-        *args: P.args,
-        **kwargs: P.kwargs,
+        self, query: Callable[Concatenate[sqlite3.Connection, P], T], *args: P.args, **kwargs: P.kwargs
     ) -> T:
         """Run a query on a snapshot of the database, in a reader thread."""
         with self._map_errors():
@@ -108,9 +103,7 @@ def connect_writer(path: Path) -> sqlite3.Connection:
 
 
 def _open_connection(uri: str) -> sqlite3.Connection:
-    connection = sqlite3.connect(
-        uri, uri=True, isolation_level=None, check_same_thread=False, cached_statements=256
-    )
+    connection = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False, cached_statements=256)
     connection.row_factory = sqlite3.Row
     for pragma in _PRAGMAS:
         connection.execute(pragma)
@@ -137,9 +130,7 @@ class ReaderPool:
         """Run a query in a thread."""
         if self._closed:
             raise StoreError("The store is closed.")
-        return await asyncio.get_running_loop().run_in_executor(
-            self._executor, self._run_query, query
-        )
+        return await asyncio.get_running_loop().run_in_executor(self._executor, self._run_query, query)
 
     def close(self) -> None:
         """Wait for running queries, then close all connections; blocks."""
@@ -209,9 +200,7 @@ class GroupCommitWriter:
         self._thread = Thread(target=self._run, name="antiphon-writer", daemon=True)
         self._thread.start()
 
-    def submit(
-        self, change: Change, on_commit: Callable[[], None] | None = None
-    ) -> "asyncio.Future[object]":
+    def submit(self, change: Change, on_commit: Callable[[], None] | None = None) -> "asyncio.Future[object]":
         """Queue a change; `on_commit` runs on the loop once it is durable, even if nobody waits."""
         loop = asyncio.get_running_loop()
         pending = _PendingChange(change, on_commit, loop, loop.create_future())

@@ -22,14 +22,7 @@ from antiphon.protocol.response import Response
 from antiphon.protocol.struct import InvalidValueError, decode, decode_as
 from antiphon.store.base import TERMINAL_STATUSES
 from antiphon.store.sqlite import writes
-from antiphon.store.sqlite.sql import (
-    FLAG_COLUMNS,
-    JSON_COLUMNS,
-    SCALAR_COLUMNS,
-    Row,
-    input_to_rows,
-    response_to_row,
-)
+from antiphon.store.sqlite.sql import FLAG_COLUMNS, JSON_COLUMNS, SCALAR_COLUMNS, Row, input_to_rows, response_to_row
 
 Migration = Callable[[sqlite3.Connection], None]
 
@@ -241,9 +234,7 @@ def _import_xaibo_responses(connection: sqlite3.Connection) -> None:
 def _decode_xaibo_response(row: sqlite3.Row) -> Response:
     fields: Row = {name: row[name] for name in SCALAR_COLUMNS}
     fields |= {name: bool(row[name]) for name in FLAG_COLUMNS if row[name] is not None}
-    fields |= {
-        name: msgspec.json.decode(row[name]) for name in JSON_COLUMNS if row[name] is not None
-    }
+    fields |= {name: msgspec.json.decode(row[name]) for name in JSON_COLUMNS if row[name] is not None}
     fields["user"] = row["user_id"]
     present = {name: value for name, value in fields.items() if value is not None}
     return decode(Response, present)

@@ -19,13 +19,10 @@ from antiphon.store.base import TERMINAL_STATUSES, StoredConversation, StoredRes
 Row = dict[str, object]
 
 SCALAR_COLUMNS = (
-    "id object created_at status instructions max_output_tokens model previous_response_id "
-    "temperature top_p truncation"
+    "id object created_at status instructions max_output_tokens model previous_response_id temperature top_p truncation"
 ).split()
 FLAG_COLUMNS = ("parallel_tool_calls", "store", "background")
-JSON_COLUMNS = (
-    "error incomplete_details output reasoning text tool_choice tools usage metadata"
-).split()
+JSON_COLUMNS = ("error incomplete_details output reasoning text tool_choice tools usage metadata").split()
 
 _COLUMNS = (*SCALAR_COLUMNS, *FLAG_COLUMNS, *JSON_COLUMNS, "user_id", "rest", "ended_at")
 _STORE_COLUMNS = ("tenant", "thread", "turn", "forked_from", "conversation", "request")
@@ -48,9 +45,7 @@ END_RESPONSE = (
 FIND_RESPONSE = "SELECT * FROM responses WHERE id = :id AND tenant = :tenant"
 # Foreign keys delete the items, events and idempotency records of a response with it.
 DELETE_RESPONSE = "DELETE FROM responses WHERE id = :id AND tenant = :tenant"
-FIND_UNFINISHED = (
-    "SELECT id, tenant FROM responses WHERE ended_at IS NULL ORDER BY created_at, rowid"
-)
+FIND_UNFINISHED = "SELECT id, tenant FROM responses WHERE ended_at IS NULL ORDER BY created_at, rowid"
 FAIL_UNREADABLE = """
 UPDATE responses SET status = 'failed', ended_at = :ended_at
 WHERE id = :id AND tenant = :tenant AND ended_at IS NULL"""
@@ -62,9 +57,7 @@ SELECT id FROM responses
 WHERE tenant = :tenant AND conversation = :conversation
     AND ended_at IS NULL AND conversation IS NOT NULL"""
 
-FIND_IDEMPOTENCY_RECORD = (
-    "SELECT fingerprint, response_id FROM idempotency WHERE tenant = :tenant AND key = :key"
-)
+FIND_IDEMPOTENCY_RECORD = "SELECT fingerprint, response_id FROM idempotency WHERE tenant = :tenant AND key = :key"
 ADD_IDEMPOTENCY_RECORD = """
 INSERT INTO idempotency (tenant, key, fingerprint, response_id)
 VALUES (:tenant, :key, :fingerprint, :response_id)"""

@@ -16,12 +16,13 @@ from antiphon.store.base import (
     IdempotencyRecord,
     ItemPage,
     LoggedEvents,
+    Notifier,
     PageCursor,
     StoredConversation,
     StoredResponse,
+    wait_for_notification,
 )
-from antiphon.store.notify import Notifier, wait_for_notification
-from antiphon.store.sqlite import reads, sql, writes
+from antiphon.store.sqlite import sql, writes
 from antiphon.store.sqlite.database import Database
 from antiphon.store.sqlite.sql import Row, input_to_rows, item_to_row, response_to_row
 
@@ -70,25 +71,23 @@ class SqliteStore:
         return await self._write_and_notify(response.id, change)
 
     async def find(self, id: str, *, tenant: str = "") -> StoredResponse | None:
-        return await self.database.read(reads.find_response, id, tenant)
+        return await self.database.read(writes.find_response, id, tenant)
 
     async def read_history(self, id: str, *, tenant: str = "") -> History | None:
-        return await self.database.read(reads.read_history, id, tenant)
+        return await self.database.read(writes.read_history, id, tenant)
 
-    async def list_input_items(
-        self, id: str, cursor: PageCursor, *, tenant: str = ""
-    ) -> ItemPage | None:
-        return await self.database.read(reads.list_items, reads.INPUT_ITEMS, id, tenant, cursor)
+    async def list_input_items(self, id: str, cursor: PageCursor, *, tenant: str = "") -> ItemPage | None:
+        return await self.database.read(writes.list_items, writes.INPUT_ITEMS, id, tenant, cursor)
 
     async def find_item(self, id: str, *, tenant: str = "") -> Item | None:
-        return await self.database.read(reads.find_item, id, tenant)
+        return await self.database.read(writes.find_item, id, tenant)
 
     async def delete(self, id: str, *, tenant: str = "") -> bool:
         change = _single_statement(sql.DELETE_RESPONSE, {"id": id, "tenant": tenant})
         return await self._write_and_notify(id, change)
 
     async def list_unfinished(self) -> list[tuple[str, StoredResponse]]:
-        found, unreadable = await self.database.read(reads.list_unfinished)
+        found, unreadable = await self.database.read(writes.list_unfinished)
         # A row that cannot be read must not keep the server from starting, or its conversation
         # busy for ever: it is ended as failed, and retention deletes it like any other.
         for one in unreadable:
@@ -125,26 +124,22 @@ class SqliteStore:
         )
         return await self._write_and_notify(id, change)
 
-    async def read(
-        self, id: str, after: int, *, limit: int = 512, tenant: str = ""
-    ) -> LoggedEvents | None:
-        return await self.database.read(reads.read_events, id, tenant, after, limit)
+    async def read(self, id: str, after: int, *, limit: int = 512, tenant: str = "") -> LoggedEvents | None:
+        return await self.database.read(writes.read_events, id, tenant, after, limit)
 
     async def wait(self, id: str, after: int) -> None:
         # Subscribe before reading: an event between the two would otherwise be missed.
         with self.notifier.subscribe(id) as notification:
-            if not await self.database.read(reads.has_news, id, after):
+            if not await self.database.read(writes.has_news, id, after):
                 await wait_for_notification(notification)
 
-    async def save_conversation(
-        self, conversation: StoredConversation, *, tenant: str = ""
-    ) -> None:
+    async def save_conversation(self, conversation: StoredConversation, *, tenant: str = "") -> None:
         row: Row = {"tenant": tenant, "id": conversation.id, "created_at": conversation.created_at}
         row["metadata"] = encode(conversation.metadata).decode()
         await self.database.write(_single_statement(sql.SAVE_CONVERSATION, row))
 
     async def find_conversation(self, id: str, *, tenant: str = "") -> StoredConversation | None:
-        return await self.database.read(reads.find_conversation, id, tenant)
+        return await self.database.read(writes.find_conversation, id, tenant)
 
     async def delete_conversation(self, id: str, *, tenant: str = "") -> bool:
         change = _single_statement(sql.DELETE_CONVERSATION, {"id": id, "tenant": tenant})
@@ -157,13 +152,11 @@ class SqliteStore:
         return await self.database.write(change)
 
     async def list_items(self, id: str, cursor: PageCursor, *, tenant: str = "") -> ItemPage | None:
-        queries = reads.CONVERSATION_ITEMS
-        return await self.database.read(reads.list_items, queries, id, tenant, cursor)
+        queries = writes.CONVERSATION_ITEMS
+        return await self.database.read(writes.list_items, queries, id, tenant, cursor)
 
-    async def find_conversation_item(
-        self, id: str, item_id: str, *, tenant: str = ""
-    ) -> Item | None:
-        return await self.database.read(reads.find_conversation_item, id, item_id, tenant)
+    async def find_conversation_item(self, id: str, item_id: str, *, tenant: str = "") -> Item | None:
+        return await self.database.read(writes.find_conversation_item, id, item_id, tenant)
 
     async def delete_item(self, id: str, item_id: str, *, tenant: str = "") -> bool:
         values: Row = {"list": id, "id": item_id, "tenant": tenant}
@@ -175,7 +168,7 @@ class SqliteStore:
         await self.database.write(_single_statement(sql.SAVE_THREAD, row))
 
     async def find_thread(self, id: str, *, tenant: str = "") -> bytes | None:
-        return await self.database.read(reads.find_thread, id, tenant)
+        return await self.database.read(writes.find_thread, id, tenant)
 
     async def _write_and_notify(self, id: str, change: Callable[[sqlite3.Connection], T]) -> T:
         """Make a change to a response; wake its readers once it is durable."""

@@ -15,14 +15,6 @@ from typing import ClassVar
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
-from antiphon.protocol.content import (
-    Content,
-    LogProb,
-    OutputText,
-    RefusalContent,
-    UrlCitation,
-    content_text,
-)
 from antiphon.protocol.errors import ErrorPayload, RequestError
 from antiphon.protocol.events import (
     Event,
@@ -40,12 +32,18 @@ from antiphon.protocol.events import (
 )
 from antiphon.protocol.items import (
     CUSTOM_TOOL_CALL,
+    Content,
     ExtensionItem,
     FunctionCall,
     FunctionCallOutput,
     Item,
+    LogProb,
     Message,
+    OutputText,
     Reasoning,
+    RefusalContent,
+    UrlCitation,
+    content_text,
 )
 from antiphon.protocol.request import Request
 from antiphon.protocol.response import Response, ResponseUsage
@@ -61,11 +59,7 @@ CHUNK = "chat.completion.chunk"
 
 Json = dict[str, object]
 
-FINISH_REASONS = {
-    "max_output_tokens": "length",
-    "content_filter": "content_filter",
-    "cancelled": "stop",
-}
+FINISH_REASONS = {"max_output_tokens": "length", "content_filter": "content_filter", "cancelled": "stop"}
 """The chat names of the reasons why a response is incomplete."""
 
 
@@ -104,9 +98,7 @@ def encode_message(response: Response, offered: frozenset[str]) -> Json:
     output = response.output
     texts = [_join_texts(item.content, OutputText) for item in _messages(output)]
     refusals = [_join_texts(item.content, RefusalContent) for item in _messages(output)]
-    reasonings = [
-        text for item in output if isinstance(item, Reasoning) for text in reasoning_texts(item)
-    ]
+    reasonings = [text for item in output if isinstance(item, Reasoning) for text in reasoning_texts(item)]
     calls = [item for item in output if is_client_call(item, offered)]
     calls += find_unanswered_calls(output, offered)
     content, refusal = SEPARATOR.join(filter(None, texts)), SEPARATOR.join(filter(None, refusals))
@@ -164,9 +156,7 @@ def encode_annotations(output: Iterable[Item]) -> list[Json]:
         if length and any(part.text for part in texts):
             length += len(SEPARATOR)
         for part in texts:
-            citations += [
-                _encode_citation(n, length) for n in part.annotations if isinstance(n, UrlCitation)
-            ]
+            citations += [_encode_citation(n, length) for n in part.annotations if isinstance(n, UrlCitation)]
             length += len(part.text)
     return citations
 
@@ -310,9 +300,7 @@ class ChunkEncoder:
         self._last_places[field] = place
         return text
 
-    def _encode_growth(
-        self, field: str, place: object, delta: str, padding: str | UnsetType = UNSET
-    ) -> list[bytes]:
+    def _encode_growth(self, field: str, place: object, delta: str, padding: str | UnsetType = UNSET) -> list[bytes]:
         text = self._separate(field, place, delta)
         return self._encode_delta({field: text}, **_obfuscation_field(padding)) if text else []
 

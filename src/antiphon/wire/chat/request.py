@@ -13,29 +13,27 @@ from dataclasses import dataclass
 
 from msgspec import UNSET
 
-from antiphon.protocol.content import (
-    Content,
-    ExtensionContent,
-    InputFile,
-    InputImage,
-    InputText,
-    InputVideo,
-    OutputText,
-    ReasoningText,
-    RefusalContent,
-    content_text,
-)
 from antiphon.protocol.errors import RequestError
 from antiphon.protocol.items import (
     CUSTOM_TOOL_CALL,
     CUSTOM_TOOL_CALL_OUTPUT,
     MAX_CALL_ID_LENGTH,
+    Content,
+    ExtensionContent,
     ExtensionItem,
     FunctionCall,
     FunctionCallOutput,
+    InputFile,
+    InputImage,
+    InputText,
+    InputVideo,
     Item,
     Message,
+    OutputText,
     Reasoning,
+    ReasoningText,
+    RefusalContent,
+    content_text,
 )
 from antiphon.protocol.request import (
     INCLUDE_LOGPROBS,
@@ -48,13 +46,7 @@ from antiphon.protocol.request import (
     TextFormat,
 )
 from antiphon.protocol.response import ResponseWarning
-from antiphon.protocol.struct import (
-    InvalidValueError,
-    ProtocolStruct,
-    decode,
-    list_unknown_fields,
-    to_builtins,
-)
+from antiphon.protocol.struct import InvalidValueError, ProtocolStruct, decode, list_unknown_fields, to_builtins
 from antiphon.protocol.tools import (
     CUSTOM_TOOL,
     AllowedTools,
@@ -173,10 +165,7 @@ def decode_chat(raw: object) -> ChatRequest:
         include_usage=body.stream_options.include_usage,
         item_paths=transcript.item_paths,
         token_limit_param=limit,
-        warnings=[
-            make_unused_warning(name)
-            for name in (*dropped, *transcript.unused_fields, *_unread_fields(body))
-        ],
+        warnings=[make_unused_warning(name) for name in (*dropped, *transcript.unused_fields, *_unread_fields(body))],
     )
 
 
@@ -184,9 +173,7 @@ def check_supported(body: Body) -> None:
     """Check for options that cannot be dropped with a warning; raises RequestError."""
     # Dropping these would give the client less than it asked for, or something else.
     if body.n != 1:
-        message = (
-            "Only one choice per request is supported. Leave 'n' out, and send several requests."
-        )
+        message = "Only one choice per request is supported. Leave 'n' out, and send several requests."
         raise RequestError(message, param="n", code="unsupported_value")
     if set(body.modalities) - {"text"}:
         message = "Only text output is supported. Leave 'modalities' out, or send ['text']."
@@ -218,9 +205,7 @@ def make_unused_warning(param: str) -> ResponseWarning:
     return ResponseWarning(code="unused_parameter", message=message, param=param)
 
 
-def _convert_tool(
-    tool: wire_types.FunctionTool | wire_types.CustomTool | wire_types.OtherTool,
-) -> Tool:
+def _convert_tool(tool: wire_types.FunctionTool | wire_types.CustomTool | wire_types.OtherTool) -> Tool:
     match tool:
         case wire_types.FunctionTool(function=function):
             return FunctionTool(
@@ -252,9 +237,7 @@ def _convert_tool_choice(body: Body) -> ToolChoice:
     choice = body.tool_choice
     match choice:
         case wire_types.AllowedChoice(allowed_tools=allowed):
-            return AllowedTools(
-                mode=allowed.mode, tools=[_convert_named_choice(tool) for tool in allowed.tools]
-            )
+            return AllowedTools(mode=allowed.mode, tools=[_convert_named_choice(tool) for tool in allowed.tools])
         case wire_types.FunctionChoice() | wire_types.CustomChoice():
             return _convert_named_choice(choice)
         case _:
@@ -311,9 +294,7 @@ class ChatTranscript:
             self._convert_message(message, f"messages[{index}]")
         # One message can have many calls, so the number of items is limited, too.
         if len(self.items) > MAX_MESSAGES:
-            raise InvalidValueError(
-                "messages", f"expected at most {MAX_MESSAGES} messages and calls"
-            )
+            raise InvalidValueError("messages", f"expected at most {MAX_MESSAGES} messages and calls")
 
     def _convert_message(self, message: wire_types.Message, path: str) -> None:
         match message.role:
@@ -334,9 +315,7 @@ class ChatTranscript:
 
     def _note_unread_fields(self, value: ProtocolStruct, path: str) -> None:
         """Record unused fields; a call's `index` repeats its position and needs no warning."""
-        self.unused_fields += [
-            place for place in unread_fields(value, path) if place != f"{path}.index"
-        ]
+        self.unused_fields += [place for place in unread_fields(value, path) if place != f"{path}.index"]
 
     def _convert_assistant(self, message: wire_types.Message, path: str) -> None:
         if message.audio is not None and not message.content:
@@ -347,9 +326,7 @@ class ChatTranscript:
             self._add_item(Reasoning(content=[reasoning]), path)
         has_calls = bool(message.tool_calls or message.function_call)
         if message.content is None and not (message.refusal or has_calls):
-            raise InvalidValueError(
-                f"{path}.content", "this field is required, unless there are calls"
-            )
+            raise InvalidValueError(f"{path}.content", "this field is required, unless there are calls")
         content = [] if message.content is None else _convert_content(message, path, OutputText)
         if message.refusal:
             content.append(RefusalContent(refusal=message.refusal))
@@ -360,16 +337,12 @@ class ChatTranscript:
             self._convert_call(call, f"{path}.tool_calls[{index}]")
         if called := message.function_call:
             arguments = called.arguments or "{}"
-            item = FunctionCall(
-                call_id=self._unique_id(called.name), name=called.name, arguments=arguments
-            )
+            item = FunctionCall(call_id=self._unique_id(called.name), name=called.name, arguments=arguments)
             # The deprecated `function_call` has no id: its output is matched by name.
             self._calls[f"function {called.name}"] = item
             self._add_item(item, f"{path}.function_call")
 
-    def _convert_call(
-        self, call: wire_types.FunctionCall | wire_types.CustomCall, path: str
-    ) -> None:
+    def _convert_call(self, call: wire_types.FunctionCall | wire_types.CustomCall, path: str) -> None:
         id = self._unique_id(call.id)
         self._note_unread_fields(call, path)
         if isinstance(call, wire_types.CustomCall):
@@ -417,9 +390,7 @@ class ChatTranscript:
 
 def unread_fields(value: ProtocolStruct, path: str) -> list[str]:
     """Return the paths of unknown fields; empty ones are ignored."""
-    return [
-        f"{path}.{name}" for name in list_unknown_fields(value) if value.get(name) not in ([], {})
-    ]
+    return [f"{path}.{name}" for name in list_unknown_fields(value) if value.get(name) not in ([], {})]
 
 
 def unique_call_id(id: str, used: set[str]) -> str:
@@ -449,16 +420,13 @@ def _convert_content(
         if part.type not in allowed:
             known = ", ".join(f"'{name}'" for name in allowed)
             raise InvalidValueError(
-                f"{place}[{index}].type",
-                f"a message of role '{message.role}' cannot hold '{part.type}'; use {known}",
+                f"{place}[{index}].type", f"a message of role '{message.role}' cannot hold '{part.type}'; use {known}"
             )
         parts.append(_convert_part(part, text_type, f"{place}[{index}]"))
     return parts
 
 
-def _convert_part(
-    part: wire_types.Part, text_type: type[InputText] | type[OutputText], path: str
-) -> Content:
+def _convert_part(part: wire_types.Part, text_type: type[InputText] | type[OutputText], path: str) -> Content:
     match part:
         case wire_types.TextPart():
             return text_type(text=part.text, extra=part.extra)
@@ -473,8 +441,6 @@ def _convert_part(
             return decode(InputFile, fields, f"{path}.file")
         case wire_types.AudioPart():
             # The specification has no audio input, so it travels as OpenAI's extension.
-            return ExtensionContent(
-                type="openai:input_audio", extra={"input_audio": part.input_audio}
-            )
+            return ExtensionContent(type="openai:input_audio", extra={"input_audio": part.input_audio})
         case wire_types.VideoPart():
             return InputVideo(video_url=part.video_url.url)

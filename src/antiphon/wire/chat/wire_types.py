@@ -7,8 +7,7 @@ from typing import Annotated, ClassVar, Literal, cast
 
 from msgspec import Meta, field
 
-from antiphon.protocol.content import MAX_IMAGE_LENGTH, LongText
-from antiphon.protocol.items import CallId, FunctionName
+from antiphon.protocol.items import MAX_IMAGE_LENGTH, CallId, FunctionName, LongText
 from antiphon.protocol.request import (
     Identifier,
     JsonObjectFormat,
@@ -129,9 +128,7 @@ class Message(ProtocolStruct):
     name: str | None = None
     refusal: LongText | None = None
     reasoning_content: LongText | None = None
-    tool_calls: list[FunctionCall | CustomCall] = field(
-        default_factory=list[FunctionCall | CustomCall]
-    )
+    tool_calls: list[FunctionCall | CustomCall] = field(default_factory=list[FunctionCall | CustomCall])
     tool_call_id: CallId | None = None
     function_call: CalledFunction | None = None
     audio: dict[str, object] | None = None

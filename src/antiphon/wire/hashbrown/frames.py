@@ -96,8 +96,7 @@ class Decoder:
         # Checked before the frame arrives, so that it is never buffered.
         if length > self._max_frame:
             raise FrameError(
-                f"A frame has {length} bytes, more than {self._max_frame}. "
-                "Raise the limit if it should pass."
+                f"A frame has {length} bytes, more than {self._max_frame}. Raise the limit if it should pass."
             )
         return length
 
@@ -144,9 +143,7 @@ FRAMED_EVENTS: tuple[type[Event], ...] = (
 """The events that have a frame."""
 
 CONTENT_FILTER_ERROR = ResponseError(
-    code="content_filter",
-    message="A content filter stopped the answer.",
-    type="content_filter",
+    code="content_filter", message="A content filter stopped the answer.", type="content_filter"
 )
 TRANSPORT_CODES = frozenset(
     {"upstream_cut", "upstream_invalid", "upstream_protocol", "upstream_unreachable", "timeout"}
@@ -204,10 +201,7 @@ def use_provider_error_type(payload: ErrorPayload) -> ErrorPayload:
 
 
 def error_frame_json(
-    payload: ErrorPayload,
-    *,
-    number: int | None = None,
-    headers: Mapping[str, str] | None = None,
+    payload: ErrorPayload, *, number: int | None = None, headers: Mapping[str, str] | None = None
 ) -> bytes:
     """Return the JSON of an `error` frame; fields that the provider did not send are left out."""
     is_local = payload.type == "model_error" and payload.code in TRANSPORT_CODES
@@ -298,9 +292,7 @@ class HashbrownDialect(Dialect):
                 return [*unanswered, *self._encode_event(_fail_if_filtered(event))]
             case OutputItemAdded():
                 self._track_item(event.output_index, event.item)
-            case OutputTextDelta() | RefusalDelta() if (
-                event.delta and self._items_before_text is None
-            ):
+            case OutputTextDelta() | RefusalDelta() if event.delta and self._items_before_text is None:
                 self._items_before_text = self._items_begun
             case _:
                 pass

@@ -7,38 +7,142 @@ holds the encrypted reasoning that preceded the call.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal, cast
 
 from msgspec import Meta, field
 
-from antiphon.protocol.content import InputText, OutputText
 from antiphon.protocol.errors import RequestError
-from antiphon.protocol.items import FunctionCall, FunctionCallOutput, FunctionName, Item, Reasoning
-from antiphon.protocol.items import Message as MessageItem
-from antiphon.protocol.request import (
-    JsonObjectFormat,
-    JsonSchemaFormat,
-    OutputFormat,
-    Request,
-    TextConfig,
-    TextFormat,
+from antiphon.protocol.items import (
+    FunctionCall,
+    FunctionCallOutput,
+    FunctionName,
+    InputText,
+    Item,
+    Message,
+    OutputText,
+    Reasoning,
 )
+from antiphon.protocol.items import Message as MessageItem
+from antiphon.protocol.json_schema import is_array, is_object
+from antiphon.protocol.request import JsonObjectFormat, JsonSchemaFormat, OutputFormat, Request, TextConfig, TextFormat
 from antiphon.protocol.response import ResponseWarning
 from antiphon.protocol.struct import InvalidValueError, ProtocolStruct, decode, decode_as, encode
 from antiphon.protocol.tools import FunctionTool, ToolChoiceMode
 from antiphon.wire.chat.request import make_unused_warning, unique_call_id
 from antiphon.wire.chat.wire_types import MAX_MESSAGES
-from antiphon.wire.hashbrown.threads import (
-    BEFORE_CALL,
-    BEFORE_TEXT,
-    METADATA_KEY,
-    Json,
-    merge_messages,
-    read_sealed_reasoning,
-    strip_metadata,
-)
+
+Json = dict[str, object]
+
+METADATA_KEY = "antiphon"
+BEFORE_TEXT, BEFORE_CALL = "before_text", "before_call"
+"""The position of reasoning: before the message's text, or before the call it is stored with."""
+
+
+def merge_messages(saved: Sequence[Json], incoming: Sequence[Json]) -> list[Json]:
+    """Return a thread's messages and the new ones; the longest overlap is included once.
+
+    >>> merge_messages([{"role": "user", "content": "a"}], [{"role": "user", "content": "a"}])
+    [{'role': 'user', 'content': 'a'}]
+    """
+    return [*saved, *incoming[count_overlap(saved, incoming) :]]
+
+
+def count_overlap(saved: Sequence[Json], incoming: Sequence[Json]) -> int:
+    """Return the length of the longest end of `saved` that is also a start of `incoming`.
+
+    This is the Knuth-Morris-Pratt algorithm. It takes linear time, also for a client that sends
+    the same message thousands of times; `borders` is its prefix function.
+    """
+    shared = min(len(saved), len(incoming))
+    # Only the last messages of the thread can overlap with the first ones of the request.
+    start, end = incoming[:shared], saved[len(saved) - shared :]
+    borders: list[int] = [0] * min(shared, 1)
+    for message in start[1:]:
+        borders.append(_extend_match(borders[-1], message, start, borders))
+    size = 0
+    for message in end:
+        size = _extend_match(size, message, start, borders)
+    return size
+
+
+def _extend_match(size: int, message: Json, start: Sequence[Json], borders: Sequence[int]) -> int:
+    """Return the length of the matched start after one more message; it was `size` before."""
+    while not is_same_json(message, start[size]):
+        if not size:
+            return 0
+        size = borders[size - 1]
+    return size + 1
+
+
+def is_same_json(one: object, other: object) -> bool:
+    """Return whether two values are the same JSON; unlike in Python, true is not 1."""
+    if is_object(one) and is_object(other):
+        return one.keys() == other.keys() and all(is_same_json(one[name], other[name]) for name in one)
+    if is_array(one) and is_array(other):
+        return len(one) == len(other) and all(map(is_same_json, one, other))
+    return isinstance(one, bool) == isinstance(other, bool) and one == other
+
+
+def assistant_message(items: Sequence[Item]) -> Json:
+    """Return a response's items, in the order of their appearance, as an assistant message.
+
+    Calls that the response itself answers, and incomplete calls, are left out.
+    """
+    answered = {item.call_id for item in items if isinstance(item, FunctionCallOutput)}
+    text = ""
+    calls: list[Json] = []
+    before_text: list[str] = []
+    before_call: list[str] = []
+    for item in items:
+        match item:
+            case Message():
+                # The reasoning so far preceded the text, not a call.
+                if item.text and not (text or calls):
+                    before_text, before_call = before_call, []
+                text += item.text
+            case Reasoning(encrypted_content=str(sealed)):
+                before_call.append(sealed)
+            case FunctionCall() if item.call_id not in answered and item.status != "incomplete":
+                reasoning = {BEFORE_TEXT: before_text, BEFORE_CALL: before_call}
+                calls.append(_encode_call(len(calls), item, reasoning))
+                before_text, before_call = [], []
+            case _:
+                pass
+    return {"role": "assistant", "content": text, "toolCalls": calls}
+
+
+def _encode_call(index: int, call: FunctionCall, reasoning: Mapping[str, list[str]]) -> Json:
+    function = {"name": call.name, "arguments": call.arguments}
+    encoded: Json = {"index": index, "id": call.call_id, "type": "function", "function": function}
+    stored = {place: sealed for place, sealed in reasoning.items() if sealed}
+    return encoded | {"metadata": {METADATA_KEY: stored}} if stored else encoded
+
+
+def read_sealed_reasoning(metadata: object, place: str) -> list[str]:
+    """Return the encrypted reasoning that is stored with a call for one position."""
+    stored = metadata.get(METADATA_KEY) if is_object(metadata) else None
+    sealed = stored.get(place) if is_object(stored) else None
+    return [entry for entry in sealed if isinstance(entry, str)] if is_array(sealed) else []
+
+
+def strip_metadata(message: Json) -> Json:
+    """Return a message without our own metadata, as the client knows it."""
+    calls = message.get("toolCalls")
+    if not is_array(calls):
+        return message
+    return message | {"toolCalls": [_strip_call_metadata(call) for call in calls]}
+
+
+def _strip_call_metadata(call: object) -> object:
+    metadata = call.get("metadata") if is_object(call) else None
+    if not (is_object(call) and is_object(metadata) and METADATA_KEY in metadata):
+        return call
+    rest = {name: value for name, value in metadata.items() if name != METADATA_KEY}
+    others = {name: value for name, value in call.items() if name != "metadata"}
+    return others | {"metadata": rest} if rest else others
+
 
 NonEmpty = Annotated[str, Meta(min_length=1)]
 
@@ -65,9 +169,7 @@ class HashbrownMessage(ProtocolStruct):
 
     role: Literal["user", "assistant", "tool", "error"]
     content: object = None
-    tool_calls: list[HashbrownToolCall] = field(
-        default_factory=list[HashbrownToolCall], name="toolCalls"
-    )
+    tool_calls: list[HashbrownToolCall] = field(default_factory=list[HashbrownToolCall], name="toolCalls")
     tool_call_id: NonEmpty | None = field(default=None, name="toolCallId")
     tool_name: str | None = field(default=None, name="toolName")
 
@@ -87,23 +189,14 @@ class HashbrownBody(ProtocolStruct):
     messages: Annotated[list[HashbrownMessage], Meta(max_length=MAX_MESSAGES)]
     operation: Literal["generate", "load-thread"] = "generate"
     system: str = ""
-    tools: Annotated[list[HashbrownTool], Meta(max_length=512)] = field(
-        default_factory=list[HashbrownTool]
-    )
+    tools: Annotated[list[HashbrownTool], Meta(max_length=512)] = field(default_factory=list[HashbrownTool])
     tool_choice: ToolChoiceMode = field(default="auto", name="toolChoice")
     response_format: dict[str, object] | None = field(default=None, name="responseFormat")
-    response_format_mode: Literal["schema", "json"] = field(
-        default="schema", name="responseFormatMode"
-    )
+    response_format_mode: Literal["schema", "json"] = field(default="schema", name="responseFormatMode")
     thread_id: NonEmpty | None = field(default=None, name="threadId")
 
 
-PARAM_NAMES = {
-    "input": "messages",
-    "instructions": "system",
-    "tool_choice": "toolChoice",
-    "conversation": "threadId",
-}
+PARAM_NAMES = {"input": "messages", "instructions": "system", "tool_choice": "toolChoice", "conversation": "threadId"}
 """Our parameters, and Hashbrown's names for them."""
 
 ITEM_PARAM = re.compile(r"^input\[(\d+)\]")
@@ -170,9 +263,7 @@ class IncomingHashbrownRequest:
                 input=transcript.items,
                 instructions=body.system or None,
                 tools=[
-                    FunctionTool(
-                        name=tool.name, description=tool.description, parameters=tool.parameters
-                    )
+                    FunctionTool(name=tool.name, description=tool.description, parameters=tool.parameters)
                     for tool in body.tools
                 ],
                 tool_choice=body.tool_choice,
