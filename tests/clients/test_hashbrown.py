@@ -12,6 +12,7 @@ import pytest
 
 from antiphon.protocol.items import FunctionCall, Message, OutputText
 from antiphon.server.settings import Settings
+from antiphon.wire.hashbrown import request
 from antiphon.wire.hashbrown.frames import Decoder, encode_frame
 from antiphon.wire.hashbrown.request import merge_messages
 from tests.adapters.frame_checks import PATH, SAVED, Json, call_frames, check, of_type, types, user_message

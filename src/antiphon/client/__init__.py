@@ -6,8 +6,8 @@ params                 the parameters of a request, encoded as body, headers and
 http                   requests with key, retries and connections; event streams that reconnect
 websocket              sessions and lanes: many responses over one WebSocket
 websocket_connection   opens a WebSocket; the library's errors become ours
-stream                 `Stream`: a response as its events; the buffer before a slow reader
-event_reader           the bytes of any server's stream, as events of the protocol
+stream                 `Stream`: a response as its events; the buffer before a slow reader; any server's
+                       bytes as events
 conversations          conversations that the server stores; paginated lists of items
 errors                 exceptions for error bodies, error events and lost connections
 agent                  the agent loop

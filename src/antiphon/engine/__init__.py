@@ -8,8 +8,7 @@
 | `models` | `Model`, the sinks, and the model that a name means |
 | `provider_model` | a model of a provider: encode, send, read the response |
 | `fallback` | candidates that are tried in order |
-| `run` | produces one response: parts in, events out, the end stored |
-| `tool_choice` | removes calls that a request does not allow |
+| `run` | produces one response: parts in, events out, the end stored; removes calls that `tool_choice` does not allow |
 | `persistence` | stores a response's beginning and end; idempotency keys, replays, ids |
 | `background` | background responses, their event log and its readers |
 | `sealing` | encrypted content that clients carry |

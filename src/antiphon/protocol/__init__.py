@@ -1,21 +1,20 @@
 """The protocol: values, parts to events, events to a response, and the rules. No I/O, no clock.
 
-struct                   base class of all protocol objects; decoding and encoding that lose nothing
-content, items, tools    what a conversation consists of, and what a model may call
+struct                   base class of all protocol objects; decoding and encoding that lose nothing;
+                         access to JSON of any shape
+items, tools             items and their content parts, and the tools that a model may call
 request, response        what a client sends, and what it gets
 events                   the 24 streaming events and the extension event
 errors                   our exceptions, and the error object of the protocol
 parts                    the vocabulary of adapters and agents: what a model produced
 text_kinds               the table of streamed texts, used by synth, fold, rules and checker
-synth                    parts in, events out: the lifecycle of a response
+synth                    parts in, events out: the lifecycle of a response; all text in one message for Hashbrown
 synth_items              the lifecycle of its items, and `SynthOptions`
-synth_single_message     the same with all text in one message
 fast_text                the text fast path, and the emitter that numbers and folds events
 fold                     events in, response out
 rules, checker           what a stream may contain, as tables; which rules a stream breaks
-context                  history and input assembled for a model, and cut to its window
-token_estimate           about how many tokens something has
+context                  history and input assembled for a model, and cut to its window; token estimates
 surrogates               split surrogate pairs, joined or replaced
-json_values, json_schema access to JSON of any shape; validation and references of schemas
+json_schema              validation and references of JSON Schemas
 foreign                  streams of other servers, read leniently and repaired
 """

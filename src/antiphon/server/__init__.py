@@ -1,7 +1,7 @@
 """The ASGI application: Open Responses over HTTP and WebSocket.
 
 app             create_app: routes and middleware
-middleware      request ids, authentication, access log, error responses
+middleware      request ids, authentication, access log; errors as clients see them
 endpoints/      one module per resource
 streaming/      Server-Sent Events, disconnects, WebSocket lanes
 service         the engine, its running tasks, draining
@@ -9,7 +9,6 @@ settings        all settings
 config/         antiphon.toml and the environment
 provider_probe  which providers are reachable, and their models
 threads         storage of Hashbrown's threads
-errors          errors as clients see them
 asgi            ASGI types and helpers
 uvicorn/        the hardened server process
 """

@@ -1,7 +1,6 @@
 """Storage for responses, their events, conversations and Hashbrown threads.
 
-base     the interfaces every store implements, its values, and pagination
+base     the interfaces every store implements, its values, pagination, and the notifier of new events
 memory   a store in dictionaries
-notify   wakes the readers of a response when it has new events
 sqlite/  a store in one SQLite file
 """

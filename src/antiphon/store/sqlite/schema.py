@@ -21,7 +21,7 @@ from antiphon.protocol.items import Item
 from antiphon.protocol.response import Response
 from antiphon.protocol.struct import InvalidValueError, decode, decode_as
 from antiphon.store.base import TERMINAL_STATUSES
-from antiphon.store.sqlite import writes
+from antiphon.store.sqlite import operations
 from antiphon.store.sqlite.sql import FLAG_COLUMNS, JSON_COLUMNS, SCALAR_COLUMNS, Row, input_to_rows, response_to_row
 
 Migration = Callable[[sqlite3.Connection], None]
@@ -219,7 +219,7 @@ def _import_xaibo_responses(connection: sqlite3.Connection) -> None:
             response = _decode_xaibo_response(row)
             if response.status in TERMINAL_STATUSES:
                 rows = connection.execute(_XAIBO_ITEMS, (response.id,))
-                new = writes.NewResponse(
+                new = operations.NewResponse(
                     response=response,
                     row=response_to_row(response, response.created_at),
                     input=input_to_rows(response, [_decode_xaibo_item(row) for row in rows]),
@@ -228,7 +228,7 @@ def _import_xaibo_responses(connection: sqlite3.Connection) -> None:
                     conversation=None,
                     key=None,
                 )
-                writes.begin_response(connection, new)
+                operations.begin_response(connection, new)
 
 
 def _decode_xaibo_response(row: sqlite3.Row) -> Response:

@@ -22,7 +22,7 @@ from antiphon.store.base import (
     StoredResponse,
     wait_for_notification,
 )
-from antiphon.store.sqlite import sql, writes
+from antiphon.store.sqlite import operations, sql
 from antiphon.store.sqlite.database import Database
 from antiphon.store.sqlite.sql import Row, input_to_rows, item_to_row, response_to_row
 
@@ -54,8 +54,8 @@ class SqliteStore:
         conversation: str | None = None,
         key: tuple[str, str] | None = None,
     ) -> IdempotencyRecord | None:
-        # Rows are made here, on the event loop's thread, so that the writer only writes.
-        new = writes.NewResponse(
+        # Rows are made here, on the event loop's thread, so that the writer thread only writes.
+        new = operations.NewResponse(
             response=response,
             row=response_to_row(response, int(self._clock())),
             input=input_to_rows(response, input),
@@ -64,30 +64,30 @@ class SqliteStore:
             conversation=conversation,
             key=key,
         )
-        return await self.database.write(partial(writes.begin_response, new=new))
+        return await self.database.write(partial(operations.begin_response, new=new))
 
     async def end(self, response: Response, *, tenant: str = "") -> Response | None:
-        change = partial(writes.end_response, ended=self._make_end(response, tenant))
+        change = partial(operations.end_response, ended=self._make_end(response, tenant))
         return await self._write_and_notify(response.id, change)
 
     async def find(self, id: str, *, tenant: str = "") -> StoredResponse | None:
-        return await self.database.read(writes.find_response, id, tenant)
+        return await self.database.read(operations.find_response, id, tenant)
 
     async def read_history(self, id: str, *, tenant: str = "") -> History | None:
-        return await self.database.read(writes.read_history, id, tenant)
+        return await self.database.read(operations.read_history, id, tenant)
 
     async def list_input_items(self, id: str, cursor: PageCursor, *, tenant: str = "") -> ItemPage | None:
-        return await self.database.read(writes.list_items, writes.INPUT_ITEMS, id, tenant, cursor)
+        return await self.database.read(operations.list_items, operations.INPUT_ITEMS, id, tenant, cursor)
 
     async def find_item(self, id: str, *, tenant: str = "") -> Item | None:
-        return await self.database.read(writes.find_item, id, tenant)
+        return await self.database.read(operations.find_item, id, tenant)
 
     async def delete(self, id: str, *, tenant: str = "") -> bool:
         change = _single_statement(sql.DELETE_RESPONSE, {"id": id, "tenant": tenant})
         return await self._write_and_notify(id, change)
 
     async def list_unfinished(self) -> list[tuple[str, StoredResponse]]:
-        found, unreadable = await self.database.read(writes.list_unfinished)
+        found, unreadable = await self.database.read(operations.list_unfinished)
         # A row that cannot be read must not keep the server from starting, or its conversation
         # busy for ever: it is ended as failed, and retention deletes it like any other.
         for one in unreadable:
@@ -98,13 +98,13 @@ class SqliteStore:
 
     async def sweep(self, *, responses_before: int, events_before: int, limit: int = 500) -> int:
         before = {"responses_before": responses_before, "events_before": events_before}
-        return await self.database.write(partial(writes.sweep_expired, **before, limit=limit))
+        return await self.database.write(partial(operations.sweep_expired, **before, limit=limit))
 
     async def close(self) -> None:
         await self.database.close()
 
     async def claim(self, id: str, *, tenant: str = "") -> int | None:
-        return await self.database.write(partial(writes.claim_response, id=id, tenant=tenant))
+        return await self.database.write(partial(operations.claim_response, id=id, tenant=tenant))
 
     async def append(
         self,
@@ -117,20 +117,20 @@ class SqliteStore:
         tenant: str = "",
     ) -> bool:
         change = partial(
-            writes.append_events,
-            fence=writes.Fence(id, tenant, epoch, after),
+            operations.append_events,
+            fence=operations.Fence(id, tenant, epoch, after),
             events=events,
             final=self._make_end(final, tenant) if final else None,
         )
         return await self._write_and_notify(id, change)
 
     async def read(self, id: str, after: int, *, limit: int = 512, tenant: str = "") -> LoggedEvents | None:
-        return await self.database.read(writes.read_events, id, tenant, after, limit)
+        return await self.database.read(operations.read_events, id, tenant, after, limit)
 
     async def wait(self, id: str, after: int) -> None:
         # Subscribe before reading: an event between the two would otherwise be missed.
         with self.notifier.subscribe(id) as notification:
-            if not await self.database.read(writes.has_news, id, after):
+            if not await self.database.read(operations.has_news, id, after):
                 await wait_for_notification(notification)
 
     async def save_conversation(self, conversation: StoredConversation, *, tenant: str = "") -> None:
@@ -139,7 +139,7 @@ class SqliteStore:
         await self.database.write(_single_statement(sql.SAVE_CONVERSATION, row))
 
     async def find_conversation(self, id: str, *, tenant: str = "") -> StoredConversation | None:
-        return await self.database.read(writes.find_conversation, id, tenant)
+        return await self.database.read(operations.find_conversation, id, tenant)
 
     async def delete_conversation(self, id: str, *, tenant: str = "") -> bool:
         change = _single_statement(sql.DELETE_CONVERSATION, {"id": id, "tenant": tenant})
@@ -148,15 +148,15 @@ class SqliteStore:
     async def add_items(self, id: str, items: Sequence[Item], *, tenant: str = "") -> bool:
         list: Row = {"id": id, "list": id, "tenant": tenant}
         rows = [item_to_row(item) for item in items]
-        change = partial(writes.add_conversation_items, list=list, items=rows)
+        change = partial(operations.add_conversation_items, list=list, items=rows)
         return await self.database.write(change)
 
     async def list_items(self, id: str, cursor: PageCursor, *, tenant: str = "") -> ItemPage | None:
-        queries = writes.CONVERSATION_ITEMS
-        return await self.database.read(writes.list_items, queries, id, tenant, cursor)
+        queries = operations.CONVERSATION_ITEMS
+        return await self.database.read(operations.list_items, queries, id, tenant, cursor)
 
     async def find_conversation_item(self, id: str, item_id: str, *, tenant: str = "") -> Item | None:
-        return await self.database.read(writes.find_conversation_item, id, item_id, tenant)
+        return await self.database.read(operations.find_conversation_item, id, item_id, tenant)
 
     async def delete_item(self, id: str, item_id: str, *, tenant: str = "") -> bool:
         values: Row = {"list": id, "id": item_id, "tenant": tenant}
@@ -168,14 +168,14 @@ class SqliteStore:
         await self.database.write(_single_statement(sql.SAVE_THREAD, row))
 
     async def find_thread(self, id: str, *, tenant: str = "") -> bytes | None:
-        return await self.database.read(writes.find_thread, id, tenant)
+        return await self.database.read(operations.find_thread, id, tenant)
 
     async def _write_and_notify(self, id: str, change: Callable[[sqlite3.Connection], T]) -> T:
         """Make a change to a response; wake its readers once it is durable."""
         return await self.database.write(change, partial(self.notifier.notify, id))
 
-    def _make_end(self, response: Response, tenant: str) -> writes.EndedResponse:
-        return writes.EndedResponse(response, response_to_row(response, int(self._clock())), tenant)
+    def _make_end(self, response: Response, tenant: str) -> operations.EndedResponse:
+        return operations.EndedResponse(response, response_to_row(response, int(self._clock())), tenant)
 
 
 def _single_statement(statement: str, values: Row) -> Callable[[sqlite3.Connection], bool]:

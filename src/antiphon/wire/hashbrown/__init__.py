@@ -1,6 +1,5 @@
 """Hashbrown's protocol.
 
-request  the request body, converted to a `Request`
+request  the request body, converted to a `Request`; stored threads, merged with its messages
 frames   length-prefixed frames, and events as frames
-threads  stored threads, merged with the messages of a request
 """

@@ -1,4 +1,4 @@
-"""The SQLite store's changes of more than one statement. Each runs within a transaction."""
+"""The operations of the SQLite store: reads in one snapshot each, writes in one transaction each."""
 
 import sqlite3
 from collections.abc import Sequence
