@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from antiphon.client.stream import EventReader, parse_response
+from antiphon.client.http import EventReader, parse_response
 from antiphon.protocol.errors import ErrorPayload, RemoteProtocolError, UpstreamError
 from antiphon.protocol.events import ErrorEvent, OutputTextDelta
 from antiphon.protocol.struct import encode

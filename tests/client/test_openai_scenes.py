@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from antiphon.client.async_client import AsyncClient
-from antiphon.client.stream import EventReader
+from antiphon.client.http import EventReader
 from antiphon.protocol.items import FunctionCall, Message, Reasoning
 from antiphon.protocol.response import Response
 from antiphon.wire import sse

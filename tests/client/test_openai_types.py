@@ -8,7 +8,7 @@ from msgspec import UNSET
 
 from antiphon.client.agent.run import run_agent
 from antiphon.client.async_client import AsyncClient
-from antiphon.client.stream import EventReader
+from antiphon.client.http import EventReader
 from antiphon.protocol.errors import UpstreamError
 from antiphon.protocol.events import Event, ExtensionEvent, OutputItemAdded, OutputItemDone
 from antiphon.protocol.items import ExtensionItem, Item

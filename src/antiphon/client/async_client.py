@@ -192,7 +192,7 @@ class AsyncClient:
         return Session(url, http.headers, strict=self._strict, timeout=http.timeouts)
 
     async def _request_response(self, request: ApiRequest) -> Response:
-        from antiphon.client.stream import parse_response
+        from antiphon.client.http import parse_response
 
         response = await self.http.send(request)
         return parse_response(await response.read_and_release(), self.http.server_name)
@@ -206,8 +206,7 @@ class AsyncClient:
         return self._event_source(await self._reopen_stream(id, number, None), id, number)
 
     def _event_source(self, http: "HttpResponse", id: str | None = None, after: int = -1) -> EventSource:
-        from antiphon.client.http import HttpEventSource
-        from antiphon.client.stream import EventReader
+        from antiphon.client.http import EventReader, HttpEventSource
 
         reader = EventReader(strict=self._strict, after=after)
         return HttpEventSource(http, reader, self._reopen_stream, id)

@@ -22,8 +22,9 @@ import msgspec
 
 from antiphon.adapters.json_access import as_object, as_string, omit, parse_json
 from antiphon.client.errors import SERVER, websocket_closed_error, websocket_message_error
+from antiphon.client.http import EventReader
 from antiphon.client.params import ResponseParams, build_body, encode_body
-from antiphon.client.stream import EventReader, Stream
+from antiphon.client.stream import Stream
 from antiphon.client.websocket_connection import ClientWebSocket, open_websocket
 from antiphon.protocol.errors import AntiphonError, RemoteProtocolError, RequestError, UpstreamError
 from antiphon.protocol.events import TERMINAL_EVENTS, Event

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from antiphon.client.agent.run import AnyTool, resolve_tools
+from antiphon.client.tools.resolve import AnyTool, resolve_tools
 from antiphon.client.tools.signature import ToolContext
 from antiphon.client.tools.tool import BoundArguments, Tool, ToolError, tool
 from antiphon.protocol.errors import RequestError

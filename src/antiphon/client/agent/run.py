@@ -14,7 +14,6 @@ import inspect
 import threading
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import aclosing
-from inspect import Parameter
 from typing import TYPE_CHECKING, Required, TypedDict, Unpack
 
 from msgspec import Struct, field
@@ -25,96 +24,12 @@ from antiphon.client.agent.events import AgentEvent, ConversationCancelled, Emit
 from antiphon.client.agent.smoothing import ChunkFunction, ChunkStrategy
 from antiphon.client.async_client import AsyncClient
 from antiphon.client.stream import EventBuffer
-from antiphon.client.tools.signature import ToolFunction, find_context_parameter, inspect_parameters
-from antiphon.client.tools.tool import BoundArguments, Tool
+from antiphon.client.tools.resolve import AnyTool, resolve_tools
+from antiphon.client.tools.signature import ToolFunction
 from antiphon.engine.run import is_cancelled
 from antiphon.protocol.errors import AntiphonError, RequestError
-from antiphon.protocol.json_schema import Schema, is_object
-from antiphon.protocol.struct import InvalidValueError, decode
-from antiphon.protocol.tools import FunctionTool
 
-AnyTool = Tool | FunctionTool | Mapping[str, object] | ToolFunction
 """Everything that is accepted in a list of tools."""
-
-_POSITIONAL = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
-
-
-def resolve_tools(tools: Iterable[AnyTool], tool_handlers: Mapping[str, ToolFunction] | None = None) -> list[Tool]:
-    """Return the tools with their handlers; raises RequestError."""
-    handlers = dict(tool_handlers or {})
-    found: dict[str, Tool] = {}
-    for given in tools:
-        tool = _resolve_tool(given, handlers)
-        if tool.name in found:
-            raise _invalid_tool_error(f"Two tools are called '{tool.name}'. Give one `@tool(name=...)`.")
-        found[tool.name] = tool
-    if handlers:
-        name = next(iter(handlers))
-        why = "a tool that has a function already" if name in found else "no tool"
-        raise _invalid_tool_error(f"`tool_handlers` has '{name}', which is the name of {why}.")
-    return list(found.values())
-
-
-def _resolve_tool(given: AnyTool, handlers: dict[str, ToolFunction]) -> Tool:
-    match given:
-        case Tool():
-            tool = given
-        case FunctionTool():
-            return _build_declared_tool(given, handlers.pop(given.name, None))
-        case Mapping():
-            declaration = _decode_declaration(dict(given))
-            return _build_declared_tool(declaration, handlers.pop(declaration.name, None))
-        case _ if callable(given):
-            tool = Tool.from_function(given)
-        case _:
-            raise _invalid_tool_error(f"'{type(given).__name__}' is not a tool. Pass a function or a dict.")
-    # @tool on a method in its class body; only the instance's attribute is bound.
-    if next(iter(tool.parameters["properties"]), None) == "self":
-        raise _invalid_tool_error(f"The tool '{tool.name}' is an unbound method. Pass the method of an instance.")
-    return tool
-
-
-def _decode_declaration(given: Schema) -> FunctionTool:
-    """Decode a declaration in the format of Responses or of chat completions."""
-    # Chat completions nest the declaration in "function".
-    inner = given.get("function")
-    fields = inner if is_object(inner) else given
-    try:
-        return decode(FunctionTool, {"type": given.get("type", "function"), **fields}, "tools")
-    except InvalidValueError as error:
-        raise RequestError.from_invalid_value(error) from None
-
-
-def _build_declared_tool(declaration: FunctionTool, function: ToolFunction | None) -> Tool:
-    parameters = _handler_parameters(function)
-    context = find_context_parameter(parameters)
-    properties = (declaration.parameters or {}).get("properties")
-    known = properties if is_object(properties) else {}
-    # `def handler(arguments)` wants the dict, `def handler(city)` wants the value.
-    match [parameter for name, parameter in parameters.items() if name != context]:
-        case [Parameter(name=name, kind=kind)] if name not in known and kind in _POSITIONAL:
-            return Tool(declaration, function, _bind_as_dict, context)
-        case _:
-            return Tool(declaration, function, _bind_by_name, context)
-
-
-def _handler_parameters(function: ToolFunction | None) -> dict[str, Parameter]:
-    try:
-        return {} if function is None else inspect_parameters(function)
-    except (NameError, TypeError, ValueError):
-        return {}  # a builtin, or annotations that cannot be evaluated: not needed here
-
-
-def _bind_by_name(given: Schema) -> BoundArguments:
-    return BoundArguments((), given)
-
-
-def _bind_as_dict(given: Schema) -> BoundArguments:
-    return BoundArguments((given,), {})
-
-
-def _invalid_tool_error(message: str) -> RequestError:
-    return RequestError(message, param="tools", code="invalid_tool")
 
 
 if TYPE_CHECKING:

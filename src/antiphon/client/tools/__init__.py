@@ -3,5 +3,6 @@
 tool            the `@tool` decorator, the `Tool` class, and the arguments that a model sends
 signature       a function's parameters as JSON Schema, with msgspec or pydantic; docstrings; `ToolContext`
 strict_schema   JSON Schemas in strict mode, and the way back from its nulls
+resolve         the `tools` argument as a list of tools
 execute         runs the calls of a round in parallel; results as output
 """

@@ -1,0 +1,100 @@
+"""Resolve the `tools` argument to a list of `Tool` objects.
+
+A tool is a decorated function, a plain function, or a declaration in JSON with a function in
+`tool_handlers`. A handler is called with the arguments by name or, if it has a single parameter
+that is not in the schema, with one dict of all arguments. A declaration without a handler is
+allowed: the model gets an error if it calls it.
+"""
+
+from collections.abc import Iterable, Mapping
+from inspect import Parameter
+
+from antiphon.client.tools.signature import ToolFunction, find_context_parameter, inspect_parameters
+from antiphon.client.tools.tool import BoundArguments, Tool
+from antiphon.protocol.errors import RequestError
+from antiphon.protocol.json_schema import Schema, is_object
+from antiphon.protocol.struct import InvalidValueError, decode
+from antiphon.protocol.tools import FunctionTool
+
+AnyTool = Tool | FunctionTool | Mapping[str, object] | ToolFunction
+
+
+_POSITIONAL = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
+
+
+def resolve_tools(tools: Iterable[AnyTool], tool_handlers: Mapping[str, ToolFunction] | None = None) -> list[Tool]:
+    """Return the tools with their handlers; raises RequestError."""
+    handlers = dict(tool_handlers or {})
+    found: dict[str, Tool] = {}
+    for given in tools:
+        tool = _resolve_tool(given, handlers)
+        if tool.name in found:
+            raise _invalid_tool_error(f"Two tools are called '{tool.name}'. Give one `@tool(name=...)`.")
+        found[tool.name] = tool
+    if handlers:
+        name = next(iter(handlers))
+        why = "a tool that has a function already" if name in found else "no tool"
+        raise _invalid_tool_error(f"`tool_handlers` has '{name}', which is the name of {why}.")
+    return list(found.values())
+
+
+def _resolve_tool(given: AnyTool, handlers: dict[str, ToolFunction]) -> Tool:
+    match given:
+        case Tool():
+            tool = given
+        case FunctionTool():
+            return _build_declared_tool(given, handlers.pop(given.name, None))
+        case Mapping():
+            declaration = _decode_declaration(dict(given))
+            return _build_declared_tool(declaration, handlers.pop(declaration.name, None))
+        case _ if callable(given):
+            tool = Tool.from_function(given)
+        case _:
+            raise _invalid_tool_error(f"'{type(given).__name__}' is not a tool. Pass a function or a dict.")
+    # @tool on a method in its class body; only the instance's attribute is bound.
+    if next(iter(tool.parameters["properties"]), None) == "self":
+        raise _invalid_tool_error(f"The tool '{tool.name}' is an unbound method. Pass the method of an instance.")
+    return tool
+
+
+def _decode_declaration(given: Schema) -> FunctionTool:
+    """Decode a declaration in the format of Responses or of chat completions."""
+    # Chat completions nest the declaration in "function".
+    inner = given.get("function")
+    fields = inner if is_object(inner) else given
+    try:
+        return decode(FunctionTool, {"type": given.get("type", "function"), **fields}, "tools")
+    except InvalidValueError as error:
+        raise RequestError.from_invalid_value(error) from None
+
+
+def _build_declared_tool(declaration: FunctionTool, function: ToolFunction | None) -> Tool:
+    parameters = _handler_parameters(function)
+    context = find_context_parameter(parameters)
+    properties = (declaration.parameters or {}).get("properties")
+    known = properties if is_object(properties) else {}
+    # `def handler(arguments)` wants the dict, `def handler(city)` wants the value.
+    match [parameter for name, parameter in parameters.items() if name != context]:
+        case [Parameter(name=name, kind=kind)] if name not in known and kind in _POSITIONAL:
+            return Tool(declaration, function, _bind_as_dict, context)
+        case _:
+            return Tool(declaration, function, _bind_by_name, context)
+
+
+def _handler_parameters(function: ToolFunction | None) -> dict[str, Parameter]:
+    try:
+        return {} if function is None else inspect_parameters(function)
+    except (NameError, TypeError, ValueError):
+        return {}  # a builtin, or annotations that cannot be evaluated: not needed here
+
+
+def _bind_by_name(given: Schema) -> BoundArguments:
+    return BoundArguments((), given)
+
+
+def _bind_as_dict(given: Schema) -> BoundArguments:
+    return BoundArguments((given,), {})
+
+
+def _invalid_tool_error(message: str) -> RequestError:
+    return RequestError(message, param="tools", code="invalid_tool")
