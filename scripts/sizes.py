@@ -3,7 +3,7 @@
 import sys
 from pathlib import Path
 
-LIMIT = 650
+LIMIT = 600
 ROOT = Path(__file__).resolve().parent.parent
 
 
