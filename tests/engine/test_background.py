@@ -10,18 +10,18 @@ import pytest
 from antiphon.engine import background
 from antiphon.engine.background import follow_events
 from antiphon.engine.engine import Engine
-from antiphon.engine.run import SERVER_STOPPED_ERROR
+from antiphon.engine.run import INTERNAL_ERROR, SERVER_STOPPED_ERROR
 from antiphon.protocol.checker import find_violations
-from antiphon.protocol.errors import RequestError
+from antiphon.protocol.errors import RequestError, StoreError
 from antiphon.protocol.events import TERMINAL_EVENTS as ENDINGS
 from antiphon.protocol.events import Event
 from antiphon.protocol.fold import fold
 from antiphon.protocol.response import IncompleteDetails, Response, ResponseError
-from antiphon.store.base import Store
+from antiphon.store.base import LoggedEvents, Store
 from antiphon.store.memory import MemoryStore
 from antiphon.store.sqlite.store import SqliteStore
 from tests.engine.builders import FailingStore, make_engine, make_request, read_log, wait_for_end
-from tests.protocol.builders import event_types
+from tests.protocol.builders import event_types, make_response
 
 pytestmark = pytest.mark.anyio
 
@@ -245,6 +245,56 @@ async def test_a_foreground_response_cannot_be_cancelled() -> None:
     with pytest.raises(RequestError) as caught:
         await engine.cancel(response.id)
     assert caught.value.payload.code == "not_a_background_response"
+
+
+async def test_a_waiting_response_that_another_process_has_deleted_is_not_run() -> None:
+    model = Endless()
+    engine = make_engine(model, background_slots=1)
+    first = (await engine.submit(make_request(background=True))).id
+    await model.answering.wait()
+    second = (await engine.submit(make_request(background=True))).id
+    await asyncio.sleep(0.01)
+    assert await engine.store.delete(second)
+    await engine.cancel(first)
+    model.answering.clear()
+    await wait_until_idle(engine)
+    assert not model.answering.is_set()
+    assert await engine.find(second) is None
+
+
+async def test_a_job_that_breaks_ends_its_response_as_failed() -> None:
+    async def announce() -> None:
+        """Log nothing."""
+
+    async def work() -> None:
+        raise RuntimeError("a mistake of ours")
+
+    engine = make_engine(say_three_words)
+    await engine.store.begin(make_response(background=True), [])
+    for id in ("resp_0", "resp_deleted"):
+        engine.background.start(id, announce, work)
+    response = await check_log(engine.store, "resp_0")
+    assert response.status == "failed"
+    assert response.error
+    assert response.error.message == INTERNAL_ERROR.message
+    await wait_until_idle(engine)
+
+
+async def test_a_response_whose_log_cannot_be_read_now_is_not_ended_without_it() -> None:
+    class Unreadable(MemoryStore):
+        """Cannot read its events for now."""
+
+        async def read(self, id: str, after: int, *, limit: int = 512, tenant: str = "") -> LoggedEvents | None:
+            """Fail."""
+            raise StoreError("the disk is slow")
+
+    store = Unreadable()
+    await store.begin(make_response(background=True), [])
+    with pytest.raises(StoreError, match="slow"):
+        await make_engine(say_three_words, store).cancel("resp_0")
+    stored = await store.find("resp_0")
+    assert stored
+    assert stored.response.status == "in_progress"
 
 
 async def test_deleting_a_response_stops_it_and_removes_everything() -> None:

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -20,7 +21,7 @@ from antiphon.protocol.items import Message, OutputText
 from antiphon.protocol.parts import Text
 from antiphon.protocol.response import ResponseError
 from antiphon.protocol.struct import encode
-from antiphon.store.base import Store, StoredResponse
+from antiphon.store.base import IdempotencyRecord, Store, StoredResponse
 from antiphon.store.memory import MemoryStore
 from antiphon.store.sqlite.store import SqliteStore
 from antiphon.wire import json
@@ -294,3 +295,32 @@ async def test_an_unreadable_response_holds_up_neither_other_orphans_nor_the_swe
             await asyncio.sleep(0.01)
     assert list(engine.orphans) == [("", "bad")]
     await maintenance.stop()
+
+
+async def test_an_orphan_that_was_never_stored_is_forgotten() -> None:
+    engine = make_engine(model)
+    engine.add_orphan("never_stored")
+    await Maintenance(engine, KEPT).end_orphans()
+    assert not engine.orphans
+
+
+async def test_a_response_whose_request_is_cancelled_while_it_is_stored_is_ended() -> None:
+    class Slow(MemoryStore):
+        """Stores a beginning, and does not tell."""
+
+        async def begin(self, *args: Any, **options: Any) -> IdempotencyRecord | None:
+            """Wait for ever afterwards."""
+            await super().begin(*args, **options)
+            begun.set()
+            await asyncio.Event().wait()
+
+    begun = asyncio.Event()
+    engine = make_engine(model, Slow())
+    creating = asyncio.create_task(engine.create_run(make_request()))
+    await begun.wait()
+    creating.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await creating
+    [(_, id)] = engine.orphans
+    await Maintenance(engine, KEPT).end_orphans()
+    assert (await wait_for_end(engine.store, id)).status == "failed"

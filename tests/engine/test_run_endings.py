@@ -11,7 +11,7 @@ from antiphon.engine.engine import Engine
 from antiphon.engine.run import NOT_STORED_ERROR, SERVER_STOPPED_ERROR, SERVER_STOPPING, Run
 from antiphon.protocol import parts
 from antiphon.protocol.checker import find_violations
-from antiphon.protocol.errors import ErrorPayload, RequestError, UpstreamError
+from antiphon.protocol.errors import ErrorPayload, RequestError, StoreError, UpstreamError
 from antiphon.protocol.events import Event
 from antiphon.protocol.fold import fold
 from antiphon.protocol.response import Response, ResponseError
@@ -144,6 +144,25 @@ async def test_an_error_before_any_answer_discards_the_response_and_releases_its
             await run.execute()
         assert await engine.find(run.response.id) is None
         assert engine.history.cache.find(run.response.id) is None
+
+
+async def test_an_error_before_any_answer_is_raised_even_if_the_response_cannot_be_discarded(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class Undeletable(MemoryStore):
+        """Cannot delete."""
+
+        async def delete(self, id: str, *, tenant: str = "") -> bool:
+            """Fail."""
+            raise StoreError("the disk is full")
+
+    async def model() -> None:
+        raise UpstreamError("Slow down.", status=429)
+
+    _, run, _ = await open_run(model, Undeletable())
+    with pytest.raises(UpstreamError, match="Slow down"):
+        await run.execute()
+    assert "could not be discarded" in caplog.text
 
 
 async def test_a_response_deleted_during_its_run_leaves_nothing() -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import sqlite3
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 
 from antiphon.protocol.errors import StoreError
 from antiphon.store.base import LoggedEvents, StoredResponse
+from antiphon.store.sqlite.database import MAX_BATCH
 from antiphon.store.sqlite.store import SqliteStore
 from tests.store.builders import assistant_message, ended_response, make_events, new_response, user_message
 
@@ -167,3 +169,32 @@ async def test_a_locked_database_is_a_store_error_and_writing_recovers(store: Sq
     other.execute("ROLLBACK")
     other.close()
     assert await store.begin(new_response("a"), []) is None
+
+
+async def test_a_store_closes_after_a_failed_write(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path)
+    await store.begin(new_response("a"), [])
+    with pytest.raises(StoreError):
+        await store.database.write(lambda connection: connection.close())
+    await store.close()
+    assert [path.name for path in tmp_path.iterdir()] == ["responses.db"]
+
+
+async def test_a_transaction_has_a_limited_number_of_changes(store: SqliteStore) -> None:
+    writer = store.database.writer
+    before = writer.commits
+    started, gate = threading.Event(), threading.Event()
+
+    def hold_up(_: sqlite3.Connection) -> None:
+        started.set()
+        gate.wait(20)
+
+    first = asyncio.ensure_future(store.database.write(hold_up))
+    async with asyncio.timeout(20):
+        while not started.is_set():
+            await asyncio.sleep(0.001)
+    others = [asyncio.ensure_future(store.database.write(lambda _: None)) for _ in range(MAX_BATCH + 1)]
+    await asyncio.sleep(0.01)
+    gate.set()
+    await asyncio.gather(first, *others)
+    assert writer.commits - before == 3

@@ -109,6 +109,25 @@ async def test_migrations_keep_existing_rows(tmp_path: Path) -> None:
     connection.close()
 
 
+def test_a_migration_that_another_process_makes_first_is_not_made_again(connection: sqlite3.Connection) -> None:
+    def add_colour(connection: sqlite3.Connection) -> None:
+        connection.execute("ALTER TABLE responses ADD COLUMN colour TEXT")
+
+    newer = [*MIGRATIONS, add_colour]
+    other = sqlite3.connect(connection.execute("PRAGMA database_list").fetchone()["file"], isolation_level=None)
+
+    def migrate_first(statement: str) -> None:
+        if statement == "BEGIN IMMEDIATE":
+            migrate(other, newer)
+
+    connection.set_trace_callback(migrate_first)
+    migrate(connection, newer)
+    connection.set_trace_callback(None)
+    other.close()
+    assert version(connection) == len(newer)
+    assert "colour" in columns(connection, "responses")
+
+
 def test_a_failed_migration_is_rolled_back(connection: sqlite3.Connection) -> None:
     def fail(connection: sqlite3.Connection) -> None:
         connection.execute("DROP TABLE events")

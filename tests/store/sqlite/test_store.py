@@ -10,6 +10,7 @@ import pytest
 
 from antiphon.protocol.errors import StoreError
 from antiphon.store.base import ItemPage, LoggedEvents, PageCursor, StoredConversation, StoredResponse
+from antiphon.store.sqlite.operations import list_unfinished
 from antiphon.store.sqlite.store import SqliteStore
 from tests.store.builders import FULL, ITEMS, assistant_message, ended_response, make_events, new_response, user_message
 from tests.store.contract import StoreContract
@@ -84,6 +85,21 @@ async def test_an_unreadable_unfinished_response_is_ended_as_failed(tmp_path: Pa
     assert await store.delete("bad", tenant="t")
     database.close()
     await store.close()
+
+
+async def test_an_interrupted_query_ends_no_unfinished_response(store: SqliteStore) -> None:
+    await store.begin(new_response("a"), [])
+    statements: list[str] = []
+
+    def list_until_interrupted(connection: sqlite3.Connection) -> object:
+        connection.set_trace_callback(statements.append)
+        connection.set_progress_handler(lambda: len(statements) == 2, 1)
+        return list_unfinished(connection)
+
+    with pytest.raises(StoreError, match="interrupted"):
+        await store.database.read(list_until_interrupted)
+    assert len(statements) == 2  # it was interrupted while it read the response
+    assert await store.list_unfinished() == [("", StoredResponse(new_response("a")))]
 
 
 async def test_a_closed_store_raises_a_store_error(tmp_path: Path) -> None:

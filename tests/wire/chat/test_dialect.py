@@ -5,6 +5,7 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from openai.lib.streaming.chat import ChatCompletionStreamState
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
@@ -158,6 +159,14 @@ def test_custom_calls_are_sent_whole():
     custom = {"id": "c", "type": "custom", "custom": {"name": "sql", "input": "SELECT 1"}}
     assert deltas(parts.Whole(item)) == [ROLE, {"tool_calls": [{"index": 0, **custom}]}, {}]
     assert answer(parts.Whole(item))["tool_calls"] == [custom]
+
+
+def test_an_empty_delta_is_no_chunk():
+    dialect = ChatDialect(OFFERED)
+    for event in synthesize(parts.Reasoning("Hm."), parts.Text("Hi")):
+        if isinstance(event, OutputTextDelta | ReasoningDelta):
+            assert dialect.encode_sse(replace(event, delta="")) == b""
+            assert dialect.encode_sse(event)
 
 
 def test_reasoning_content_is_raw_or_else_the_summary():

@@ -302,6 +302,7 @@ def test_tools_are_converted():
         WEATHER,
         {"type": "custom", "custom": {"name": "free", "description": "Any text."}},
         {"type": "custom", "custom": {"name": "strict", "format": grammar}},
+        {"type": "custom", "custom": {"name": "plain", "format": {"type": "text"}}},
         {"type": "acme:search", "depth": 2},
     ]
     assert decode_options(tools=tools).tools == [
@@ -311,6 +312,7 @@ def test_tools_are_converted():
             type="openai:custom",
             extra={"name": "strict", "format": {"type": "grammar", "syntax": "regex", "definition": "a+"}},
         ),
+        ExtensionTool(type="openai:custom", extra={"name": "plain", "format": {"type": "text"}}),
         ExtensionTool(type="acme:search", extra={"depth": 2}),
     ]
 
@@ -387,6 +389,7 @@ BAD_MESSAGES: list[tuple[list[Any], str]] = [
     ([{"role": "assistant"}], "messages[0].content"),
     ([{"role": "assistant", "audio": {"id": "a"}}], "messages[0].audio"),
     ([{"role": "assistant", "tool_calls": [{"id": "c", "type": "function"}]}], "messages[0].tool_calls[0].function"),
+    ([{"role": "assistant", "tool_calls": ["call_1"]}], "messages[0].tool_calls[0]"),
     ([{"role": "assistant", "tool_calls": [CALL | {"id": ""}]}], "messages[0].tool_calls[0].id"),
     ([{"role": "tool", "content": "x"}], "messages[0].tool_call_id"),
     ([{"role": "tool", "tool_call_id": "c", "content": "x"}], "messages[0].tool_call_id"),

@@ -71,8 +71,8 @@ def list_unfinished(
     unreadable: list[UnreadableResponse] = []
     for id, tenant in connection.execute(sql.FIND_UNFINISHED).fetchall():
         try:
-            if stored := find_response(connection, id, tenant):
-                found.append((tenant, stored))
+            row = connection.execute(sql.FIND_RESPONSE, {"id": id, "tenant": tenant}).fetchone()
+            found.append((tenant, build_stored_response(row)))
         except (ValueError, sqlite3.OperationalError) as error:
             # Text that is not UTF-8 is the only SQLite error that is about this row alone.
             if isinstance(error, sqlite3.Error) and "decode to UTF-8" not in str(error):
