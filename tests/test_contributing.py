@@ -1,9 +1,14 @@
-"""CONTRIBUTING.md and the guide to one request name files that exist, and few of them."""
+"""The guides for contributors name files that exist, and few of them."""
 
+import ast
 import re
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parent.parent
+SOURCE = ROOT / "src/antiphon"
+PACKAGES = sorted(path.parent.relative_to(SOURCE) for path in SOURCE.rglob("__init__.py"))
 TASKS = ["provider", "event type", "store", "request field", "endpoint", "CLI command"]
 
 
@@ -33,3 +38,11 @@ def test_the_glossary_is_short_and_names_files_that_exist() -> None:
     places = [place for _, where in rows for place in re.findall(r"`(.+?)`", where)]
     assert 20 <= len(rows) <= 30
     assert [place for place in places if not (ROOT / "src/antiphon" / place).exists()] == []
+
+
+@pytest.mark.parametrize("package", PACKAGES, ids=str)
+def test_the_docstring_of_a_package_names_each_of_its_modules(package: Path) -> None:
+    docstring = ast.get_docstring(ast.parse((SOURCE / package / "__init__.py").read_text())) or ""
+    children = {path.stem for path in (SOURCE / package).glob("[a-z]*.py")}
+    children |= {path.parent.name for path in (SOURCE / package).glob("*/__init__.py")}
+    assert sorted(children - set(re.findall(r"\w+", docstring))) == []
