@@ -1,7 +1,8 @@
 """The base classes of adapters: `Adapter` encodes prompts, `Decoder` decodes answers into parts.
 
 Both hold what is the same for all providers: errors in bodies and in streams, bytes that cannot be
-decoded, and streams that end too early.
+decoded, and streams that end too early. `ConfigurableProvider` holds what the configuration needs to know
+of a provider: environment variables, keys, default addresses.
 """
 
 from abc import ABC, abstractmethod

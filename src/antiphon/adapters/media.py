@@ -1,4 +1,4 @@
-"""Images, files and audio in requests: data URLs, addresses and ids of uploaded files."""
+"""Images, files and audio in requests: data URLs, addresses and ids of uploaded files. Log probabilities in answers."""
 
 import base64
 import binascii

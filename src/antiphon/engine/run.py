@@ -2,6 +2,7 @@
 
 This is the one place that turns an exception into `response.failed`. An error with an HTTP status
 that comes before any output is raised instead, so that the server can still answer with the status.
+Calls that `tool_choice` does not allow are removed before they become events.
 """
 
 import asyncio

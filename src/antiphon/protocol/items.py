@@ -1,4 +1,4 @@
-"""The items of a conversation: messages, calls, outputs, reasoning, and extension items.
+"""The items of a conversation and their content parts: messages, calls, outputs, reasoning, extensions.
 
 One class per type serves as input and as output. An output item always has an `id`; a message or
 call always has a `status`. As input both may be missing.

@@ -1,7 +1,8 @@
 """Parts in, events out: the only source of ids, indexes and sequence numbers.
 
 Adapters and agents say what the model produced; the synthesizer decides everything else. This
-module holds the lifecycle of the response, `synth_items` that of its items.
+module holds the lifecycle of the response, `synth_items` that of its items. For Hashbrown, all text of
+a response goes into one message.
 """
 
 from collections.abc import Callable, Iterable, Sequence

@@ -1,4 +1,4 @@
-"""The interfaces that every store implements, and the values they exchange.
+"""The interfaces that every store implements, and the values they exchange; pagination, and the notifier of new events.
 
 There are four protocols, usually implemented by one class. Every implementation must pass the
 contract suite in `tests/store`. The rules for all of them:

@@ -1,4 +1,4 @@
-"""The adapter for Ollama's own chat API: its addresses, errors and fallbacks."""
+"""The adapter for Ollama's own chat API: its requests, addresses, errors and fallbacks."""
 
 from collections.abc import Mapping
 from typing import ClassVar

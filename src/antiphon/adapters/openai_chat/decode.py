@@ -2,7 +2,7 @@
 
 Dialect notes: a whole answer is one chunk whose choice has a `message` instead of a `delta`. A
 call's id and name come once, its arguments in fragments, and only the index says which call a
-fragment belongs to; servers repeat, omit and reuse all three, which `tool_calls.py` handles.
+fragment belongs to; servers repeat, omit and reuse all three, which `ToolCalls` handles.
 Reasoning comes in one of three fields; `reasoning_state.py` keeps what is sent back with it. Usage
 may come in any chunk, usually in a last one without choices. `[DONE]` ends a stream, even one
 without a finish reason.

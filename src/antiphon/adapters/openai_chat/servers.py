@@ -2,7 +2,8 @@
 
 OpenAI's own API has features and field names that other servers reject. Mistral and DeepSeek have
 rules of their own. Every other address is treated as a compatible server, which gets the older
-field names that all servers know.
+field names that all servers know. Error messages that say which feature a server lacks are matched
+here too.
 """
 
 import re

@@ -11,6 +11,7 @@
 
 The decorated function can still be called directly. It may be async, or a generator: each yielded
 value is reported as progress, and the last one is the result. Sync functions run in a thread.
+`ArgumentReader` parses, repairs and validates the arguments that a model sends.
 """
 
 import asyncio

@@ -2,7 +2,7 @@
 
 The decoders of `protocol.struct` are strict and are tried first. Where they refuse, an unknown word
 is accepted as a word, a missing field gets an empty value, and a field of the wrong type goes to
-`extra`. No JSON is refused.
+`extra`. No JSON is refused. The tables name the types that only OpenAI has.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""The common shape of all endpoints."""
+"""The common shape of all endpoints, and the checks of query and path parameters."""
 
 import re
 from abc import ABC, abstractmethod

@@ -1,4 +1,4 @@
-"""`GET /models`: the available models, in OpenAI's format.
+"""`GET /models`: the available models, in OpenAI's format; `/healthz` and `/readyz`.
 
 Agents, aliases and configured models are always listed. The providers' own lists are fetched on
 demand and cached; a provider that does not answer is left out. A model need not be listed to be

@@ -1,4 +1,7 @@
-"""`POST /responses`: create a response, as JSON, as a stream or in the background."""
+"""`POST /responses`: create a response, as JSON, as a stream or in the background.
+
+Also its relatives: `/responses/compact`, `/responses/input_tokens` and `/chat/completions`.
+"""
 
 import asyncio
 import hashlib

@@ -6,6 +6,8 @@ A slow client makes the model wait; the buffer does not grow.
 
 If the server supports direct writes, chunks bypass the sending task: waking it for every event
 would cost more than the event itself. It is woken only when the client is behind.
+
+`run_until_disconnect` cancels the run when its client leaves.
 """
 
 import asyncio

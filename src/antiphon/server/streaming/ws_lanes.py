@@ -1,4 +1,7 @@
-"""The lanes of a WebSocket: turns run in order within a lane, and lanes run concurrently."""
+"""The lanes of a WebSocket: turns run in order within a lane, and lanes run concurrently.
+
+All lanes share one queue of outgoing messages, which makes the models wait for a slow client.
+"""
 
 import asyncio
 from collections import deque

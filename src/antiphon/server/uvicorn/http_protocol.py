@@ -2,7 +2,9 @@
 
 uvicorn itself waits without limit for headers, for a body, and for a client to read. This subclass
 rejects such requests with an error in the specification's format. With pipelining, the error is
-sent after the responses to the earlier requests on the same connection.
+sent after the responses to the earlier requests on the same connection. A request head that two
+servers could read differently is
+rejected, because it could smuggle a second request past a proxy.
 """
 
 import re

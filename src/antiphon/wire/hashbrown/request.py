@@ -3,7 +3,8 @@
 Messages become items. The content of a `tool` message is a settled promise
 (`{"status": "fulfilled", "value": …}`), which the model gets as JSON. `error` messages are skipped:
 they are what the client showed its user. Of a call's `metadata` only our own key is read, which
-holds the encrypted reasoning that preceded the call.
+holds the encrypted reasoning that preceded the call. Stored threads are merged with the messages of
+a request.
 """
 
 import re
