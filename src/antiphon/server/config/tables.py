@@ -1,6 +1,7 @@
 """The tables of `antiphon.toml`: their keys, types, bounds and examples.
 
-A mistake raises InvalidValueError: the key's dotted path, and a sentence that ends in the fix. URLs are checked here as well.
+A mistake raises InvalidValueError: the key's dotted path, and a sentence that ends in the fix.
+URLs are checked here as well.
 """
 
 import difflib
