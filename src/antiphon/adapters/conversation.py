@@ -61,7 +61,10 @@ class ConversationTurn(Struct, frozen=True):
 
 
 def split_turns(items: Sequence[Item]) -> list[ConversationTurn]:
-    """Group items into turns. Every call must have an output, and every output a call."""
+    """Group items into turns.
+
+    Calls and outputs are expected in pairs (`repair_unpaired` sees to it): an output without a call is dropped.
+    """
     turns: list[ConversationTurn] = []
     # Clients reuse ids, so the calls that wait for an output are lists: the last call with the id
     # gets it.

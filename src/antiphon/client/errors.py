@@ -29,7 +29,10 @@ TOO_MANY_REQUESTS = 429
 
 
 def redact_credentials(text: str, headers: Mapping[str, str]) -> str:
-    """Remove the bearer token of the request from text that the server sent."""
+    """Remove the bearer token of the request from text that the server sent.
+
+    Callers do this before they build an error: the functions below do not know the token.
+    """
     return redact_key(text, headers.get("authorization", "").rpartition(" ")[2])
 
 
@@ -119,7 +122,7 @@ def invalid_response_error(server_name: str, message: str) -> UpstreamError:
 
 
 def wrong_body_error(server_name: str, body: bytes, expected: str) -> UpstreamError:
-    """Build the error for a successful response with another body than `expected`."""
+    """Build the error for a successful response with an unusable body; `expected` names what should have come."""
     body = body.strip()
     if body.startswith(b"<"):
         return html_page_error(server_name)

@@ -1,8 +1,9 @@
-"""The text fast path: deltas of the text that grew last skip the parts.
+"""The text fast path: text deltas that become events without a `protocol.parts.Part` for each.
 
-Most of a stream is plain text that extends the same content part. For it the synthesizer hands out
-a `TextFastPath`: the caller writes the deltas itself, from a template, and reports the texts, so
-that they are numbered and folded. The path ends with the next part that is fed.
+Most of a stream is plain text that extends the same message. For it the synthesizer hands out a
+`TextFastPath`: the caller writes the deltas itself, from a template, and reports the texts, so that
+they get sequence numbers and become part of the response. The path ends when the synthesizer is
+next fed.
 """
 
 from collections.abc import Callable
@@ -99,7 +100,7 @@ class TextFastPath:
     def append(self, texts: list[str]) -> int:
         """Number and fold one delta per text; return the sequence number of the first.
 
-        No text may be empty or contain half of a surrogate pair.
+        No text may be empty or contain half of a surrogate pair. Raises LocalProtocolError once the path has ended.
         """
         emitter = self._emitter
         # A caller that kept the path too long would put its text at the wrong place in the stream.

@@ -1,4 +1,4 @@
-"""JSON Schema: validate a value, resolve a reference, recognise well-formed keywords.
+"""JSON Schema: validate a value, resolve a reference, and `KEYWORD_VALUES`, the values each keyword may have.
 
 Schemas come from clients and models, so nothing here trusts their shape.
 """

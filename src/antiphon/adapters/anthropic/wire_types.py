@@ -17,7 +17,10 @@ RawBlock = dict[str, Any]
 
 
 class SealedThinking(Struct, omit_defaults=True):
-    """The `encrypted_content` of a reasoning item: thinking and signature, or redacted thinking."""
+    """The `encrypted_content` of a reasoning item: thinking and signature, or redacted thinking.
+
+    JSON text, not encrypted by us: Anthropic verifies the signature.
+    """
 
     signature: str = ""
     thinking: str = ""
@@ -119,7 +122,11 @@ read_message = JsonReader(MessageBody)
 
 
 def read_event(data: bytes) -> StreamEvent:
-    """Read a stream event; raises ValueError unless it, its block or its delta has a new type."""
+    """Read a stream event.
+
+    If it, its block or its delta has an unknown type, it is ignored (`IGNORED_EVENT`). Any other event that does not
+    fit raises ValueError.
+    """
     try:
         return _decode_event(data)
     except ValueError:

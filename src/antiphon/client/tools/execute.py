@@ -1,7 +1,7 @@
 """Execute the tool calls of one round: in parallel, with progress, results in the calls' order.
 
-An error of a tool becomes an output, so that the model can react to it. Only cancelling the run
-stops the other calls.
+An error of a tool becomes an output, so that the model can react to it, and does not stop the other
+calls. Cancelling `execute_calls` stops them; so does an exception of `on_progress`, which is raised again.
 """
 
 import asyncio

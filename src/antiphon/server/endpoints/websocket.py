@@ -95,7 +95,11 @@ class WebSocketSession:
                 await self._outgoing.drain()
 
     def _receive_message(self, message: Message) -> bool | None:
-        """Queue a turn in its lane; return False if it was rejected at once, None at the end."""
+        """Queue a turn in its lane and return True.
+
+        Return False if an error was sent instead (the caller then waits until it is written), and None if the client
+        disconnected.
+        """
         if message["type"] != "websocket.receive":
             return None
         text: str | None = message.get("text")

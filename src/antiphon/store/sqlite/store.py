@@ -171,7 +171,7 @@ class SqliteStore:
         return await self.database.read(operations.find_thread, id, tenant)
 
     async def _write_and_notify(self, id: str, change: Callable[[sqlite3.Connection], T]) -> T:
-        """Make a change to a response; wake its readers once it is durable."""
+        """Make a change to a response; once it is durable, wake the readers in this process (others poll)."""
         return await self.database.write(change, partial(self.notifier.notify, id))
 
     def _make_end(self, response: Response, tenant: str) -> operations.EndedResponse:
@@ -179,5 +179,5 @@ class SqliteStore:
 
 
 def _single_statement(statement: str, values: Row) -> Callable[[sqlite3.Connection], bool]:
-    """Return a change of one statement; its result says whether it changed anything."""
+    """Return a function for the writer thread that executes one statement and tells whether it changed a row."""
     return lambda connection: connection.execute(statement, values).rowcount > 0
