@@ -5,8 +5,8 @@ answer. If the request has other tools, the model must call one of them or this 
 `tool_choice` cannot be forced, so the tool is only offered. At the end the answer is validated: an
 answer that does not satisfy the schema is a failure.
 
-`encode_prompt` is the entry point of `antiphon.adapters` for every request: it filters a prompt, adds the tool if it is needed,
-and returns the request with its decoder.
+`encode_prompt` is the entry point of `antiphon.adapters` for every request: it filters a prompt, adds
+the tool if it is needed, and returns the request with its decoder.
 """
 
 from collections.abc import Iterable
