@@ -229,6 +229,9 @@ INTERRUPTED = """
 import os, signal, threading
 from antiphon import Client
 
+# A runner in the background ignores SIGINT, and its children inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
 client = Client({url!r})
 threading.Timer(0.2, os.kill, [os.getpid(), signal.SIGINT]).start()
 try:
