@@ -1,7 +1,7 @@
 """The adapter for Chat Completions: options and tools of a request, and fallbacks.
 
 A server is an address, its quirks (`servers.py`) and the features it supports. If a server rejects
-a request with a message that `unsupported_errors.py` knows, the request is repeated without the
+a request with a message that `servers.py` knows, the request is repeated without the
 feature, or through the Responses API.
 """
 

@@ -194,7 +194,7 @@ def _normalize_id(value: object) -> object:
     return str(value) if isinstance(value, int) else value
 
 
-# An index that is no number is as good as none: `tool_calls.py` copes without.
+# An index that is no number is as good as none: `ToolCalls` copes without.
 def _normalize_index(value: object) -> object:
     return value if fits(int, value) else None
 
