@@ -3,15 +3,8 @@
 import pytest
 from msgspec import Struct
 
-from antiphon.adapters.json_access import (
-    decode_as,
-    drop_empty,
-    drop_none,
-    normalize_arguments,
-    omit,
-    parse_arguments,
-    to_json_text,
-)
+from antiphon.adapters.json_access import decode_as, drop_empty, normalize_arguments, parse_arguments, to_json_text
+from antiphon.protocol.struct import drop_none, omit
 
 
 def test_empty_fields_are_dropped():

@@ -27,12 +27,12 @@ from antiphon.adapters.errors import (
     retry_headers,
     unreadable_error,
 )
-from antiphon.adapters.json_access import as_array, as_object
 from antiphon.protocol import parts
 from antiphon.protocol.errors import ErrorPayload, RequestError, UpstreamError
 from antiphon.protocol.items import Item
 from antiphon.protocol.parts import Part
 from antiphon.protocol.request import Request
+from antiphon.protocol.struct import as_array, as_object
 from antiphon.transport.request import Credential, Key, Upstream
 from antiphon.wire import json
 

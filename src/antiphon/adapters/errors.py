@@ -11,8 +11,8 @@ from urllib.parse import urljoin, urlsplit
 from msgspec import Struct
 from msgspec.structs import replace
 
-from antiphon.adapters.json_access import as_array, as_object, as_string
 from antiphon.protocol.errors import HTTP_STATUS, ErrorPayload, UpstreamError
+from antiphon.protocol.struct import as_array, as_object, as_string
 from antiphon.protocol.surrogates import repair_surrogates
 
 

@@ -5,12 +5,7 @@ from typing import TypeVar, cast
 
 import msgspec
 
-from antiphon.protocol.struct import JsonObject as JsonObject
-from antiphon.protocol.struct import as_array as as_array
-from antiphon.protocol.struct import as_object as as_object
-from antiphon.protocol.struct import as_string as as_string
-from antiphon.protocol.struct import drop_none as drop_none
-from antiphon.protocol.struct import omit as omit
+from antiphon.protocol.struct import JsonObject, as_string
 from antiphon.wire import json
 
 T = TypeVar("T")

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from antiphon.adapters.json_access import as_object, as_string
 from antiphon.protocol.items import ExtensionContent, InputFile, InputImage, LogProb, TopLogProb
+from antiphon.protocol.struct import as_object, as_string
 
 IMAGE_TYPES = frozenset({"image/jpeg", "image/png", "image/gif", "image/webp"})
 TEXT_TYPES = re.compile(r"text/|application/(?:[\w.-]+\+)?(?:json|xml|yaml|x-yaml|javascript|toml|sql)$")

@@ -8,9 +8,9 @@ strict functions, no `top_logprobs` and no image detail.
 from typing import ClassVar
 
 from antiphon.adapters.base import Prompt, Provider, collect_names
-from antiphon.adapters.json_access import JsonObject
 from antiphon.adapters.openai_chat.adapter import ChatCompletions
 from antiphon.adapters.openai_chat.decode import REASONS
+from antiphon.protocol.struct import JsonObject
 from antiphon.protocol.tools import ToolChoice
 
 __all__ = ["REASONS", "Writer"]

@@ -5,7 +5,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Unpack
 from weakref import WeakValueDictionary
 
-from antiphon.adapters.json_access import as_array, as_object
 from antiphon.client.conversations import ConversationsApi, Paginator
 from antiphon.client.params import (
     ApiRequest,
@@ -19,6 +18,7 @@ from antiphon.client.params import (
 from antiphon.client.stream import EventSource, Stream
 from antiphon.protocol.foreign.lenient import LENIENT
 from antiphon.protocol.response import CompactResource, InputTokens, Response
+from antiphon.protocol.struct import as_array, as_object
 
 # Imported where they are used: asyncio, TLS and the WebSocket library take long to import, and a
 # program that only constructs a client should start at once.

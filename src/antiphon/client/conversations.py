@@ -5,11 +5,10 @@ from typing import TYPE_CHECKING, Literal
 
 from msgspec import field
 
-from antiphon.adapters.json_access import as_object, as_string, drop_none
 from antiphon.client.params import ApiRequest, Input, JsonObject, Order, build_path, to_json_value
 from antiphon.protocol.foreign.lenient import LENIENT
 from antiphon.protocol.items import Item, user_message
-from antiphon.protocol.struct import ProtocolStruct
+from antiphon.protocol.struct import ProtocolStruct, as_object, as_string, drop_none
 
 if TYPE_CHECKING:
     from antiphon.client.http import HttpApi

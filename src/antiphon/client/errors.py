@@ -15,8 +15,9 @@ from antiphon.adapters.errors import (
     redirect_advice,
     retry_headers,
 )
-from antiphon.adapters.json_access import JsonObject, as_object, omit, parse_json
+from antiphon.adapters.json_access import parse_json
 from antiphon.protocol.errors import ErrorPayload, UpstreamError
+from antiphon.protocol.struct import JsonObject, as_object, omit
 from antiphon.transport.response import CUT, INVALID, UNREACHABLE
 
 SERVER = "The server"

@@ -20,7 +20,7 @@ from weakref import finalize
 
 import msgspec
 
-from antiphon.adapters.json_access import as_object, as_string, omit, parse_json
+from antiphon.adapters.json_access import parse_json
 from antiphon.client.errors import SERVER, websocket_closed_error, websocket_message_error
 from antiphon.client.http import EventReader
 from antiphon.client.params import ResponseParams, build_body, encode_body
@@ -30,6 +30,7 @@ from antiphon.protocol.errors import AntiphonError, RemoteProtocolError, Request
 from antiphon.protocol.events import TERMINAL_EVENTS, Event
 from antiphon.protocol.foreign.reader import EVENT_CLASSES
 from antiphon.protocol.response import Response
+from antiphon.protocol.struct import as_object, as_string, omit
 from antiphon.transport.connection import Timeouts
 from antiphon.transport.response import timeout_error
 from antiphon.wire.websocket import IMPLIED_FIELDS, check_foreground, check_lane

@@ -14,7 +14,7 @@ from antiphon.adapters.anthropic.encode import encode_body
 from antiphon.adapters.anthropic.models import lookup_claude
 from antiphon.adapters.anthropic.wire_types import SLUG, Usage
 from antiphon.adapters.base import Adapter, Decoder, Prompt, Provider, TokenCountRequest
-from antiphon.adapters.json_access import JsonObject
+from antiphon.protocol.struct import JsonObject
 from antiphon.protocol.tools import WEB_SEARCH_TYPES
 from antiphon.transport.request import Credential, Key, Upstream
 

@@ -24,7 +24,7 @@ from antiphon.adapters.conversation import (
     system_text,
 )
 from antiphon.adapters.features import service_tier_name
-from antiphon.adapters.json_access import JsonObject, decode_as, drop_empty, parse_arguments
+from antiphon.adapters.json_access import decode_as, drop_empty, parse_arguments
 from antiphon.adapters.json_via_tool import ANSWER_TOOL_NAME
 from antiphon.protocol.items import (
     Content,
@@ -40,6 +40,7 @@ from antiphon.protocol.items import (
 )
 from antiphon.protocol.json_schema import Schema, is_array, is_object
 from antiphon.protocol.request import JsonSchemaFormat, Request
+from antiphon.protocol.struct import JsonObject
 from antiphon.protocol.tools import (
     WEB_SEARCH_TYPES,
     ExtensionTool,

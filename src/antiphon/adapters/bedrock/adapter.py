@@ -14,7 +14,7 @@ from antiphon.adapters.bedrock.decode import REASONS as REASONS
 from antiphon.adapters.bedrock.decode import BedrockDecoder
 from antiphon.adapters.bedrock.encode import SLUG, encode_body, find_claude, supports_strict_tools
 from antiphon.adapters.errors import ErrorInfo, parse_error
-from antiphon.adapters.json_access import as_object
+from antiphon.protocol.struct import as_object
 from antiphon.transport.request import AwsSignature, Credential, Upstream
 
 DEFAULT_REGION = "us-east-1"

@@ -24,10 +24,11 @@ from antiphon.adapters.bedrock.wire_types import (
 )
 from antiphon.adapters.conversation import dropped_call_warning, history_tool_names
 from antiphon.adapters.errors import ErrorInfo
-from antiphon.adapters.json_access import as_object, drop_empty, to_json_text
+from antiphon.adapters.json_access import drop_empty, to_json_text
 from antiphon.protocol import parts
 from antiphon.protocol.items import ExtensionAnnotation, TextAnnotation, UrlCitation
 from antiphon.protocol.parts import Part
+from antiphon.protocol.struct import as_object
 from antiphon.protocol.surrogates import repair_surrogates
 from antiphon.wire import aws_eventstream, json
 from antiphon.wire.aws_eventstream import EventStreamMessage

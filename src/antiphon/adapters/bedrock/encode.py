@@ -37,7 +37,7 @@ from antiphon.adapters.conversation import (
     system_text,
 )
 from antiphon.adapters.features import EFFORTS_LOW_TO_HIGH, EFFORTS_WITHOUT_MINIMAL, nearest_effort, service_tier_name
-from antiphon.adapters.json_access import JsonObject, decode_as, drop_empty, parse_arguments, to_json_text
+from antiphon.adapters.json_access import decode_as, drop_empty, parse_arguments, to_json_text
 from antiphon.protocol.items import (
     Content,
     FunctionCall,
@@ -50,6 +50,7 @@ from antiphon.protocol.items import (
     content_text,
 )
 from antiphon.protocol.request import JsonSchemaFormat
+from antiphon.protocol.struct import JsonObject
 from antiphon.protocol.tools import ExtensionTool, ExtensionToolChoice, FunctionToolChoice, Tool
 
 SLUG = "bedrock:"

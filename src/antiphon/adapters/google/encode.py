@@ -24,7 +24,7 @@ from antiphon.adapters.features import (
     wants_logprobs,
 )
 from antiphon.adapters.google.wire_types import ThoughtSignature
-from antiphon.adapters.json_access import JsonObject, decode_as, drop_empty, drop_none, parse_arguments
+from antiphon.adapters.json_access import decode_as, drop_empty, parse_arguments
 from antiphon.protocol.items import (
     Content,
     ExtensionContent,
@@ -40,6 +40,7 @@ from antiphon.protocol.items import (
 )
 from antiphon.protocol.json_schema import is_object
 from antiphon.protocol.request import JsonObjectFormat, JsonSchemaFormat
+from antiphon.protocol.struct import JsonObject, drop_none
 from antiphon.protocol.tools import (
     WEB_SEARCH_TYPES,
     ExtensionTool,

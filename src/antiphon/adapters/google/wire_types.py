@@ -7,10 +7,10 @@ from msgspec import Struct
 
 from antiphon.adapters.base import JsonReader
 from antiphon.adapters.errors import ErrorInfo
-from antiphon.adapters.json_access import JsonObject
 from antiphon.adapters.media import TokenLogprob, convert_logprobs
 from antiphon.protocol.items import LogProb
 from antiphon.protocol.parts import Usage
+from antiphon.protocol.struct import JsonObject
 
 
 class ThoughtSignature(Struct, frozen=True, omit_defaults=True):

@@ -8,12 +8,13 @@ from antiphon.adapters.base import Adapter, Decoder, Prompt, Provider, collect_n
 from antiphon.adapters.conversation import EMPTY_CONVERSATION, ConversationTurn, encode_pieces, split_turns
 from antiphon.adapters.errors import ErrorInfo
 from antiphon.adapters.features import EFFORTS_LOW_TO_HIGH, nearest_effort, wants_logprobs
-from antiphon.adapters.json_access import JsonObject, drop_empty, drop_none, parse_arguments
+from antiphon.adapters.json_access import drop_empty, parse_arguments
 from antiphon.adapters.ollama.decode import REASONS as REASONS
 from antiphon.adapters.ollama.decode import OllamaDecoder, parse_ollama_error
 from antiphon.protocol.errors import UpstreamError
 from antiphon.protocol.items import Content, FunctionCallOutput, InputImage, Message, Reasoning, content_text
 from antiphon.protocol.request import JsonObjectFormat, JsonSchemaFormat, Request
+from antiphon.protocol.struct import JsonObject, drop_none
 from antiphon.protocol.tools import FunctionTool
 from antiphon.transport.request import Upstream
 

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from antiphon.adapters.base import Adapter, Decoder, Prompt, Provider
 from antiphon.adapters.conversation import make_legal_name
 from antiphon.adapters.errors import ErrorInfo, parse_error
-from antiphon.adapters.json_access import JsonObject, as_array, as_object, drop_none, normalize_arguments, omit
+from antiphon.adapters.json_access import normalize_arguments
 from antiphon.adapters.open_responses.decode import REASONS as REASONS
 from antiphon.adapters.open_responses.decode import SLUG, UNSEALED_REASONING, OpenResponsesDecoder
 from antiphon.adapters.openai_chat.servers import is_openai
@@ -23,7 +23,7 @@ from antiphon.protocol.errors import UpstreamError
 from antiphon.protocol.foreign.lenient import SLUG as OPENAI_SLUG
 from antiphon.protocol.items import Compaction, ExtensionItem, FunctionCall, Item, Message, Reasoning
 from antiphon.protocol.request import INCLUDE_ENCRYPTED_REASONING, Request
-from antiphon.protocol.struct import is_extension_type, to_builtins
+from antiphon.protocol.struct import JsonObject, as_array, as_object, drop_none, is_extension_type, omit, to_builtins
 from antiphon.transport.request import Upstream
 
 OWN_FIELDS = frozenset(

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from antiphon.adapters.base import MAX_EVENT_BYTES, Adapter, Decoder
 from antiphon.adapters.errors import TRUNCATED, ErrorInfo, parse_error
-from antiphon.adapters.json_access import JsonObject, as_array, as_object, as_string, is_json
+from antiphon.adapters.json_access import is_json
 from antiphon.protocol import parts
 from antiphon.protocol.errors import RemoteProtocolError
 from antiphon.protocol.events import (
@@ -52,7 +52,7 @@ from antiphon.protocol.items import (
 )
 from antiphon.protocol.parts import Part
 from antiphon.protocol.response import Response
-from antiphon.protocol.struct import is_extension_type
+from antiphon.protocol.struct import JsonObject, as_array, as_object, as_string, is_extension_type
 from antiphon.protocol.text_kinds import DELTA_EVENTS, TEXT_DONE_EVENTS, TEXT_KINDS
 from antiphon.wire import json, sse
 

@@ -12,7 +12,6 @@ from msgspec.structs import replace
 
 from antiphon.adapters.base import Adapter, Decoder, Prompt
 from antiphon.adapters.features import wants_logprobs
-from antiphon.adapters.json_access import JsonObject, as_object, drop_none, omit
 from antiphon.adapters.open_responses.adapter import OpenResponses
 from antiphon.adapters.openai_chat import servers
 from antiphon.adapters.openai_chat.decode import ChatDecoder
@@ -21,6 +20,7 @@ from antiphon.adapters.openai_chat.servers import ChatQuirks
 from antiphon.protocol.errors import UpstreamError
 from antiphon.protocol.items import CUSTOM_TOOL_CALL, CUSTOM_TOOL_CALL_OUTPUT
 from antiphon.protocol.request import JsonObjectFormat, JsonSchemaFormat, Request
+from antiphon.protocol.struct import JsonObject, as_object, drop_none, omit
 from antiphon.protocol.tools import (
     AllowedTools,
     ExtensionTool,

@@ -14,7 +14,7 @@ import msgspec
 
 from antiphon.adapters.base import MAX_EVENT_BYTES, TRUNCATION_REASONS, Adapter, Decoder, finish_part
 from antiphon.adapters.errors import ErrorInfo, parse_error
-from antiphon.adapters.json_access import JsonObject, as_object, to_json_text
+from antiphon.adapters.json_access import to_json_text
 from antiphon.adapters.media import convert_logprobs
 from antiphon.adapters.openai_chat.fast_text import ChatTextFastPath
 from antiphon.adapters.openai_chat.reasoning_state import ChatSeal, ReasoningState, seal_part
@@ -33,6 +33,7 @@ from antiphon.adapters.openai_chat.wire_types import (
 from antiphon.protocol import items, parts
 from antiphon.protocol.items import CUSTOM_TOOL_CALL, MAX_CALL_ID_LENGTH, ExtensionItem, ItemStatus
 from antiphon.protocol.parts import Part
+from antiphon.protocol.struct import JsonObject, as_object
 from antiphon.protocol.surrogates import repair_surrogates
 from antiphon.wire import json, sse
 

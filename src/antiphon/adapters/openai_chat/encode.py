@@ -23,7 +23,7 @@ from antiphon.adapters.conversation import (
     split_turns,
     system_text,
 )
-from antiphon.adapters.json_access import JsonObject, decode_as, drop_empty, normalize_arguments, to_json_text
+from antiphon.adapters.json_access import decode_as, drop_empty, normalize_arguments, to_json_text
 from antiphon.adapters.media import read_file, read_image
 from antiphon.adapters.openai_chat.reasoning_state import ChatSeal
 from antiphon.adapters.openai_chat.servers import ChatQuirks
@@ -43,6 +43,7 @@ from antiphon.protocol.items import (
     RefusalContent,
     content_text,
 )
+from antiphon.protocol.struct import JsonObject
 from antiphon.protocol.tools import CustomCallFields, decode_custom_call
 
 LEGAL_CALL_ID = re.compile("(?s).{0,40}")

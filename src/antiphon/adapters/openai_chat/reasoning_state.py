@@ -9,8 +9,9 @@ from typing import Literal
 
 from msgspec import Struct
 
-from antiphon.adapters.json_access import JsonObject, as_array, as_object, as_string, drop_none, to_json_text
+from antiphon.adapters.json_access import to_json_text
 from antiphon.protocol.parts import Key, Reasoning
+from antiphon.protocol.struct import JsonObject, as_array, as_object, as_string, drop_none
 from antiphon.protocol.surrogates import repair_value
 
 DETAIL_TEXT_FIELDS = {"reasoning.text": "text", "reasoning.summary": "summary"}

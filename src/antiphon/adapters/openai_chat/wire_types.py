@@ -9,8 +9,9 @@ import msgspec
 from msgspec import Struct
 
 from antiphon.adapters.base import JsonReader
-from antiphon.adapters.json_access import as_array, as_object, to_json_text
+from antiphon.adapters.json_access import to_json_text
 from antiphon.adapters.media import TokenLogprob
+from antiphon.protocol.struct import as_array, as_object
 
 
 # `gc=False`: the objects live for one chunk and form no cycles, so the collector can ignore them.

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from antiphon.adapters.json_access import as_object
 from antiphon.client.agent.context_window import (
     COMPLETION_TOKENS,
     ContextBudget,
@@ -49,6 +48,7 @@ from antiphon.protocol.errors import AntiphonError, UpstreamError
 from antiphon.protocol.events import LifecycleEvent
 from antiphon.protocol.items import FunctionCall, FunctionCallOutput, Item
 from antiphon.protocol.response import Response
+from antiphon.protocol.struct import as_object
 from antiphon.protocol.tools import FunctionTool
 from antiphon.wire.openresponses import failure_payload
 

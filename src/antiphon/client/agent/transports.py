@@ -14,7 +14,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from antiphon.adapters.base import Provider
-from antiphon.adapters.json_access import as_array
 from antiphon.adapters.open_responses.adapter import encode_items, is_missing_endpoint, is_reasoning_unsupported
 from antiphon.adapters.openai_chat.servers import is_openai
 from antiphon.agents.turn import Turn
@@ -31,7 +30,7 @@ from antiphon.protocol.events import Event
 from antiphon.protocol.items import Item
 from antiphon.protocol.request import INCLUDE_ENCRYPTED_REASONING, Request
 from antiphon.protocol.response import Response
-from antiphon.protocol.struct import InvalidValueError
+from antiphon.protocol.struct import InvalidValueError, as_array
 from antiphon.protocol.synth import Synth
 from antiphon.transport.retry import RetryPolicy, retry_delay
 from antiphon.wire.openresponses import decode_request
