@@ -21,8 +21,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from antiphon.agents.agent import Agent, agent
-    from antiphon.agents.turn import Turn
+    from antiphon.agents.agent import Agent, Turn, agent
     from antiphon.client.agent.conversation import Conversation
     from antiphon.client.agent.run import AbortSignal, AgentOptions, run_agent, stream_agent
     from antiphon.client.async_client import AsyncClient
@@ -84,7 +83,7 @@ __all__ = [
 _MODULES = {
     "Agent": "antiphon.agents.agent",
     "agent": "antiphon.agents.agent",
-    "Turn": "antiphon.agents.turn",
+    "Turn": "antiphon.agents.agent",
     "run_agent": "antiphon.client.agent.run",
     "stream_agent": "antiphon.client.agent.run",
     "AsyncClient": "antiphon.client.async_client",

@@ -8,8 +8,7 @@ from functools import partial
 
 import pytest
 
-from antiphon.agents.agent import Agent, AgentRegistry, Function, agent, to_part
-from antiphon.agents.turn import Turn
+from antiphon.agents.agent import Agent, AgentRegistry, Function, Turn, agent, to_part
 from antiphon.protocol import parts
 from antiphon.protocol.items import Message, OutputText
 from antiphon.protocol.parts import Part

@@ -5,8 +5,7 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 from smolagents import CodeAgent, LogLevel, OpenAIModel, ToolCallingAgent, tool
 
-from antiphon.agents.agent import agent
-from antiphon.agents.turn import Turn
+from antiphon.agents.agent import Turn, agent
 from antiphon.protocol import parts
 from antiphon.protocol.parts import Part
 from antiphon.protocol.struct import encode

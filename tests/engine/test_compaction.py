@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 from msgspec import UNSET
 
-from antiphon.agents.agent import Agent, Function, agent
+from antiphon.agents.agent import Agent, Function, Turn, agent
 from antiphon.agents.demo import demo, echo
-from antiphon.agents.turn import Turn
 from antiphon.engine.compaction import KEPT_TOKENS, SUMMARY_PROMPT, compact
 from antiphon.engine.engine import ANONYMOUS, Caller, Engine
 from antiphon.engine.models import Models

@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 from msgspec import UNSET
 
-from antiphon.agents.agent import agent
+from antiphon.agents.agent import Turn, agent
 from antiphon.agents.demo import demo
-from antiphon.agents.turn import Turn
 from antiphon.engine.engine import Engine
 from antiphon.engine.models import Models
 from antiphon.engine.validation import check_request

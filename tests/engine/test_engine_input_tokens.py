@@ -4,9 +4,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from antiphon.agents.agent import agent
+from antiphon.agents.agent import Turn, agent
 from antiphon.agents.demo import demo, echo
-from antiphon.agents.turn import Turn
 from antiphon.engine.engine import Engine
 from antiphon.engine.models import Models
 from antiphon.protocol.context import estimate_prompt

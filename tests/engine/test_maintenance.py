@@ -10,9 +10,9 @@ from msgspec.structs import replace
 
 from antiphon.agents.agent import Function
 from antiphon.engine.engine import Engine
-from antiphon.engine.history import Context
 from antiphon.engine.maintenance import Maintenance, Retention
 from antiphon.engine.models import Model, Models
+from antiphon.engine.persistence import Context
 from antiphon.engine.run import SERVER_STOPPED_ERROR
 from antiphon.protocol.checker import find_violations
 from antiphon.protocol.errors import StoreError

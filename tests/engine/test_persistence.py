@@ -11,11 +11,12 @@ from msgspec.structs import replace
 
 from antiphon.agents.demo import demo
 from antiphon.engine.engine import Engine
-from antiphon.engine.history import Context, ContextCache
 from antiphon.engine.models import Models
 from antiphon.engine.persistence import (
     KEY_SECONDS,
     MAX_KEYS,
+    Context,
+    ContextCache,
     IdempotencyKeys,
     ResponsePersistence,
     new_id,

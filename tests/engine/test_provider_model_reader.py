@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from antiphon.adapters.openai_chat.decode import ChatDecoder
-from antiphon.agents.turn import Turn
+from antiphon.agents.agent import Turn
 from antiphon.engine.provider_model import ResponseReader
 from antiphon.engine.run import Run
 from antiphon.protocol.errors import UpstreamError

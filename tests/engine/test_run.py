@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 from msgspec import UNSET
 
-from antiphon.agents.agent import Agent, Function
-from antiphon.agents.turn import Turn
+from antiphon.agents.agent import Agent, Function, Turn
 from antiphon.engine import run
 from antiphon.engine.engine import Engine
 from antiphon.engine.models import Models

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from antiphon.agents.agent import Agent
-from antiphon.agents.turn import Turn
+from antiphon.agents.agent import Agent, Turn
 from antiphon.engine.engine import Caller, Engine
 from antiphon.engine.models import Models
 from antiphon.engine.sealing import SUMMARY_INTRODUCTION, ItemSealer, KeyRing, new_key

@@ -7,8 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 from websockets.exceptions import ConnectionClosed
 
-from antiphon.agents.agent import Agent, agent
-from antiphon.agents.turn import Turn
+from antiphon.agents.agent import Agent, Turn, agent
 from tests.spec.schema_checks import check_error_body
 from tests.ws_client import Json, WsClient
 

@@ -9,8 +9,7 @@ from typing import Any
 
 import httpx
 
-from antiphon.agents.agent import agent
-from antiphon.agents.turn import Turn
+from antiphon.agents.agent import Turn, agent
 from antiphon.protocol.items import Message
 from antiphon.protocol.parts import Finish
 from antiphon.server.settings import Settings

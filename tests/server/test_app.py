@@ -12,8 +12,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from starlette.routing import Mount, Route
 
-from antiphon.agents.agent import agent
-from antiphon.agents.turn import Turn
+from antiphon.agents.agent import Turn, agent
 from antiphon.server.app import create_app
 from antiphon.server.settings import Settings
 from tests.http_client import DOORS, event_types, http_client, post_response, stream_events

@@ -10,8 +10,7 @@ import pytest
 from fastapi import FastAPI, Request, Response
 from starlette.middleware.base import RequestResponseEndpoint
 
-from antiphon.agents.agent import agent
-from antiphon.agents.turn import Turn
+from antiphon.agents.agent import Turn, agent
 from antiphon.server.app import create_app
 from antiphon.server.asgi import header
 from antiphon.server.settings import Settings

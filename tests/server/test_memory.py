@@ -14,8 +14,7 @@ import pytest
 from starlette.applications import Starlette
 
 from antiphon.adapters.base import Provider
-from antiphon.agents.agent import agent
-from antiphon.agents.turn import Turn
+from antiphon.agents.agent import Turn, agent
 from antiphon.server.app import create_app
 from antiphon.server.asgi import AsgiApp, Message
 from antiphon.server.settings import Settings

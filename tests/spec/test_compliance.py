@@ -17,8 +17,7 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
-from antiphon.agents.agent import agent
-from antiphon.agents.turn import Turn
+from antiphon.agents.agent import Turn, agent
 from antiphon.protocol import parts
 from antiphon.protocol.checker import find_violations
 from antiphon.protocol.events import decode_event

@@ -1,5 +1,4 @@
 """Python functions as models.
 
-`agent` makes a model of a function, `turn` is what the function receives, and `demo` holds two
-models that need no API key.
+`agent` makes a model of a function, which receives a turn; `demo` holds two models that need no API key.
 """

@@ -14,12 +14,20 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from antiphon.adapters.registry import BUILT_IN
-from antiphon.agents.turn import Turn
+from antiphon.agents.agent import Turn
 from antiphon.engine.background import Background, EventLog, retry_store
 from antiphon.engine.fallback import Candidate, Fallback
-from antiphon.engine.history import Context, ContextCache, HistoryLoader
 from antiphon.engine.models import EventSink, Model, Models, PartSink
-from antiphon.engine.persistence import IdempotencyKeys, ResponsePersistence, ensure_id, new_id, random_padding
+from antiphon.engine.persistence import (
+    Context,
+    ContextCache,
+    HistoryLoader,
+    IdempotencyKeys,
+    ResponsePersistence,
+    ensure_id,
+    new_id,
+    random_padding,
+)
 from antiphon.engine.run import PendingCommit, Run
 from antiphon.engine.sealing import ItemSealer, KeyRing
 from antiphon.engine.validation import check_request, warn_of_unpaired_calls, warn_of_unused_fields

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from antiphon.agents.turn import Turn
-from antiphon.engine.history import Context
+from antiphon.agents.agent import Turn
 from antiphon.engine.models import Model, PartSink
+from antiphon.engine.persistence import Context
 from antiphon.engine.sealing import ItemSealer
 from antiphon.engine.validation import warn_of_unused_fields
 from antiphon.protocol import context, parts

@@ -11,8 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from typing import Protocol
 
-from antiphon.agents.agent import Agent, AgentRegistry
-from antiphon.agents.turn import Turn
+from antiphon.agents.agent import Agent, AgentRegistry, Turn
 from antiphon.protocol.events import Event
 from antiphon.protocol.fast_text import TextFastPath
 from antiphon.protocol.items import Item
@@ -36,12 +35,10 @@ class EventSink(Protocol):
     @abstractmethod
     def full(self) -> bool:
         """Whether so much is waiting to be sent that the model has to wait."""
-        ...
 
     @abstractmethod
     def write(self, events: list[Event]) -> None:
         """Take events without waiting."""
-        ...
 
     def text_fast_path(self, fast_path: TextFastPath) -> WriteText | None:
         """Return a function that writes deltas of one text without building events, if any."""
@@ -51,7 +48,6 @@ class EventSink(Protocol):
     @abstractmethod
     async def drain(self) -> None:
         """Return when more may be written."""
-        ...
 
 
 class PartSink(Protocol):
@@ -74,7 +70,6 @@ class PartSink(Protocol):
 
     def mark_answering(self) -> None:
         """Note that the model has begun to answer, though it has no output yet."""
-        ...
 
     def feed(self, batch: Sequence[Part]) -> bool:
         """Take parts without waiting; return whether more are wanted. A failure comes alone."""
@@ -82,15 +77,12 @@ class PartSink(Protocol):
 
     def text_fast_path(self) -> WriteText | None:
         """Return a function that takes more of the last text, valid until parts are fed again."""
-        ...
 
     async def drain(self) -> None:
         """Return when more may be fed."""
-        ...
 
     def reset_for_fallback(self) -> None:
         """Drop what was fed and led to no output: another model answers."""
-        ...
 
 
 class Model(ABC):
@@ -166,7 +158,6 @@ class ProviderModels(Protocol):
 
     def find(self, name: str) -> Model | None:
         """Return a model by name, if its provider is configured."""
-        ...
 
 
 class Models:

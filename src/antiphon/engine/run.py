@@ -9,7 +9,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
 
-from antiphon.agents.turn import Turn
+from antiphon.agents.agent import Turn
 from antiphon.engine.models import EventSink, PartSink, WriteText
 from antiphon.protocol import context, parts
 from antiphon.protocol.errors import (

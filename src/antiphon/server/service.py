@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from antiphon.engine.engine import Engine
-from antiphon.engine.history import ContextCache
 from antiphon.engine.maintenance import Maintenance, Retention
 from antiphon.engine.models import Models
+from antiphon.engine.persistence import ContextCache
 from antiphon.engine.provider_model import Providers
 from antiphon.engine.run import SERVER_STOPPING
 from antiphon.engine.sealing import KeyRing, check_keys

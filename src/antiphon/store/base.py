@@ -156,33 +156,27 @@ class ResponseStore(Protocol):
         idempotency key and the fingerprint of its body: if the key is in use, nothing is stored
         and its record is returned.
         """
-        ...
 
     async def end(self, response: Response, *, tenant: str = "") -> Response | None:
         """Store the end of a response, unless it has ended; return what is stored.
 
         None if there is no such response.
         """
-        ...
 
     async def find(self, id: str, *, tenant: str = "") -> StoredResponse | None:
         """Return a response."""
-        ...
 
     async def read_history(self, id: str, *, tenant: str = "") -> History | None:
         """Return the chain that ends with a response: each one's input, then its output.
 
         None if `id` is unknown, or a response in the middle of the chain was deleted.
         """
-        ...
 
     async def list_input_items(self, id: str, cursor: PageCursor, *, tenant: str = "") -> ItemPage | None:
         """Return a page of a response's own input, None if there is no such response."""
-        ...
 
     async def find_item(self, id: str, *, tenant: str = "") -> Item | None:
         """Return one item of any response or conversation."""
-        ...
 
     async def delete(self, id: str, *, tenant: str = "") -> bool:
         """Delete a response, its items and events; return whether it existed."""
@@ -202,7 +196,6 @@ class ResponseStore(Protocol):
 
     async def close(self) -> None:
         """Finish pending writes and release all resources."""
-        ...
 
 
 class Feed(Protocol):
@@ -210,7 +203,6 @@ class Feed(Protocol):
 
     async def claim(self, id: str, *, tenant: str = "") -> int | None:
         """Become the worker of a response: return the new epoch, None if it has ended."""
-        ...
 
     async def append(
         self,
@@ -231,11 +223,9 @@ class Feed(Protocol):
 
     async def read(self, id: str, after: int, *, limit: int = 512, tenant: str = "") -> LoggedEvents | None:
         """Return events with sequence numbers above `after`; None if there is no such log."""
-        ...
 
     async def wait(self, id: str, after: int) -> None:
         """Return when there may be events after a number, or the response may have ended."""
-        ...
 
 
 class ConversationStore(Protocol):
@@ -243,11 +233,9 @@ class ConversationStore(Protocol):
 
     async def save_conversation(self, conversation: StoredConversation, *, tenant: str = "") -> None:
         """Create or update a conversation."""
-        ...
 
     async def find_conversation(self, id: str, *, tenant: str = "") -> StoredConversation | None:
         """Return a conversation."""
-        ...
 
     async def delete_conversation(self, id: str, *, tenant: str = "") -> bool:
         """Delete a conversation and its items; return whether it existed."""
@@ -259,11 +247,9 @@ class ConversationStore(Protocol):
 
     async def list_items(self, id: str, cursor: PageCursor, *, tenant: str = "") -> ItemPage | None:
         """Return a page of a conversation's items, None if there is no such conversation."""
-        ...
 
     async def find_conversation_item(self, id: str, item_id: str, *, tenant: str = "") -> Item | None:
         """Return one item of a conversation, the newest if two have the id."""
-        ...
 
     async def delete_item(self, id: str, item_id: str, *, tenant: str = "") -> bool:
         """Delete one item of a conversation; return whether it existed."""
@@ -275,11 +261,9 @@ class ThreadStore(Protocol):
 
     async def save_thread(self, id: str, messages: bytes, *, tenant: str = "") -> None:
         """Create or replace a thread. Its retention, counted from here, is that of responses."""
-        ...
 
     async def find_thread(self, id: str, *, tenant: str = "") -> bytes | None:
         """Return a thread's messages."""
-        ...
 
 
 class Store(ResponseStore, Feed, ConversationStore, ThreadStore, Protocol):

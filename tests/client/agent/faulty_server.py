@@ -14,8 +14,7 @@ from typing import Any
 
 import pytest
 
-from antiphon.agents.agent import agent
-from antiphon.agents.turn import Turn
+from antiphon.agents.agent import Turn, agent
 from antiphon.client.agent.events import ToolUpdate
 from antiphon.client.agent.run import AgentOptions, stream_agent
 from antiphon.client.async_client import AsyncClient

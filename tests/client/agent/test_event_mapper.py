@@ -8,8 +8,7 @@ from itertools import pairwise
 import pytest
 from msgspec.structs import replace
 
-from antiphon.agents.agent import agent
-from antiphon.agents.turn import Turn
+from antiphon.agents.agent import Turn, agent
 from antiphon.client.agent.context_window import ContextStrategy
 from antiphon.client.agent.conversation import Conversation
 from antiphon.client.agent.run import AgentOptions, run_agent, stream_agent

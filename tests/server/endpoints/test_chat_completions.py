@@ -7,8 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from antiphon.agents.agent import agent
-from antiphon.agents.turn import Turn
+from antiphon.agents.agent import Turn, agent
 from antiphon.protocol import parts
 from antiphon.protocol.errors import UpstreamError
 from antiphon.protocol.items import FunctionCall, FunctionCallOutput

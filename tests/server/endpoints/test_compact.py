@@ -9,8 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from antiphon.agents.agent import agent
-from antiphon.agents.turn import Turn
+from antiphon.agents.agent import Turn, agent
 from antiphon.engine.sealing import new_key
 from antiphon.protocol.items import Message
 from antiphon.server.app import create_app

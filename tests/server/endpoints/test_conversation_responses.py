@@ -11,8 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from antiphon.agents.agent import agent
-from antiphon.agents.turn import Turn
+from antiphon.agents.agent import Turn, agent
 from antiphon.protocol.items import Message
 from antiphon.server.settings import Settings
 from tests.http_client import http_client, parse_stream, wait_until

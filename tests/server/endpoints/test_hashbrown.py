@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from antiphon.agents.agent import agent
-from antiphon.agents.turn import Turn
+from antiphon.agents.agent import Turn, agent
 from antiphon.protocol import parts
 from antiphon.protocol.items import FunctionCall, FunctionCallOutput
 from antiphon.protocol.parts import Part

@@ -6,8 +6,7 @@ from typing import Any
 import httpx
 import pytest
 
-from antiphon.agents.agent import agent
-from antiphon.agents.turn import Turn
+from antiphon.agents.agent import Turn, agent
 from antiphon.server.settings import Settings
 from tests.http_client import DOORS, http_client, post_response
 from tests.run_server import run_server

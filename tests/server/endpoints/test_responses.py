@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from antiphon.agents.agent import agent
-from antiphon.agents.turn import Turn
+from antiphon.agents.agent import Turn, agent
 from antiphon.protocol import parts
 from antiphon.protocol.checker import find_violations
 from antiphon.protocol.errors import RequestError, UpstreamError

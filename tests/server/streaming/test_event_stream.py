@@ -13,8 +13,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from antiphon.agents.agent import agent
-from antiphon.agents.turn import Turn
+from antiphon.agents.agent import Turn, agent
 from antiphon.protocol.errors import UpstreamError
 from antiphon.server.app import create_app
 from antiphon.server.settings import Settings

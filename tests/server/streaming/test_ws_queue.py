@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from antiphon.agents.turn import Turn
+from antiphon.agents.agent import Turn
 from antiphon.engine.models import PartSink
 from antiphon.engine.run import Run
 from antiphon.protocol.errors import RequestError

@@ -14,7 +14,7 @@ from urllib.parse import quote
 from starlette.routing import BaseRoute, WebSocketRoute
 
 from antiphon.engine.engine import Caller
-from antiphon.engine.history import ContextCache
+from antiphon.engine.persistence import ContextCache
 from antiphon.engine.run import SERVER_STOPPING, Run, is_cancelled
 from antiphon.protocol.errors import RequestError, drop_tracebacks
 from antiphon.protocol.request import WebSocketCreate

@@ -2,7 +2,7 @@
 
 import pytest
 
-from antiphon.engine.history import ITEM_OVERHEAD_BYTES, MAX_DELETED, Context, ContextCache, HistoryLoader
+from antiphon.engine.persistence import ITEM_OVERHEAD_BYTES, MAX_DELETED, Context, ContextCache, HistoryLoader
 from antiphon.protocol import items
 from antiphon.protocol.errors import ErrorPayload, RequestError
 from antiphon.protocol.items import Item

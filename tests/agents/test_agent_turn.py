@@ -5,8 +5,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from antiphon.agents.agent import agent
-from antiphon.agents.turn import Turn
+from antiphon.agents.agent import Turn, agent
 from antiphon.engine.engine import Engine
 from antiphon.engine.models import Models
 from antiphon.protocol.items import (
