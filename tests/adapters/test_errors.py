@@ -15,7 +15,7 @@ from antiphon.adapters.errors import (
     redirect_target,
 )
 from antiphon.adapters.google.adapter import Google
-from antiphon.adapters.ollama.adapter import Ollama
+from antiphon.adapters.ollama import Ollama
 from antiphon.adapters.open_responses.adapter import OpenResponses
 from antiphon.adapters.openai import OpenAI
 from antiphon.server.settings import Settings

@@ -24,7 +24,7 @@ from tests.run_server import run_server
 OURS = ["openai", "azure", "anthropic", "bedrock", "google", "ollama", "writer", "responses"]
 
 ACME = """
-from antiphon.adapters.ollama.adapter import Ollama
+from antiphon.adapters.ollama import Ollama
 
 class Acme(Ollama):
     name = "acme"
@@ -121,7 +121,7 @@ def test_two_packages_with_one_name_are_both_named(site: Path) -> None:
 
 
 LUCKLESS = """
-from antiphon.adapters.ollama.adapter import Ollama
+from antiphon.adapters.ollama import Ollama
 
 class Luckless(Ollama):
     name = "luckless"

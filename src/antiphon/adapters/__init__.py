@@ -13,6 +13,6 @@ or clocks. Shared by all adapters:
 - `registry`: adapters by name, built-in and installed
 
 The dialects: `openai_chat` (with the providers `openai`, `azure` and `writer`), `anthropic`,
-`bedrock`, `google`, `ollama` and `open_responses`. Each has `adapter`, `encode`, `decode` and
+`bedrock`, `google`, `ollama` and `open_responses`. A package has `adapter`, `encode`, `decode` and
 `wire_types`, as far as it needs them.
 """

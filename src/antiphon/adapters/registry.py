@@ -26,7 +26,7 @@ BUILT_IN = {
     "anthropic": "anthropic.adapter:Anthropic",
     "bedrock": "bedrock.adapter:Bedrock",
     "google": "google.adapter:Google",
-    "ollama": "ollama.adapter:Ollama",
+    "ollama": "ollama:Ollama",
     "writer": "writer:Writer",
     "responses": "open_responses.adapter:OpenResponses",
 }

@@ -7,7 +7,7 @@ so that its count is left out.
 
 import json
 
-from antiphon.adapters.ollama.adapter import Ollama
+from antiphon.adapters.ollama import Ollama
 from tests.adapters.scenes import FORMAT, TIME, TOOL, Scene, Summary
 
 ADAPTER = Ollama

@@ -7,11 +7,11 @@ import pytest
 from antiphon.adapters.base import Capabilities
 from antiphon.protocol import parts
 from antiphon.protocol.errors import RequestError
-from tests.adapters.ollama.test_adapter import IMAGE, OLLAMA, PIXEL, USER
 from tests.adapters.provider_servers import serve_providers, whole_answer
 from tests.adapters.run_adapter import encode_request
 from tests.adapters.scenes import TOOL
 from tests.adapters.scenes.ollama import SCENES
+from tests.adapters.test_ollama import IMAGE, OLLAMA, PIXEL, USER
 from tests.http_client import post_response
 from tests.scripted_upstream import json_answer
 

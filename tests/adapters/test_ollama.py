@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.adapters.ollama.adapter import REASONS, Ollama
+from antiphon.adapters.ollama import REASONS, Ollama
 from antiphon.protocol import parts
 from antiphon.protocol.errors import RequestError
 from antiphon.protocol.items import FunctionCall, Message, Reasoning
