@@ -9,8 +9,9 @@ import asyncio
 import os
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from functools import partial
-from urllib.parse import SplitResult, urlencode, urlsplit
+from urllib.parse import urlencode, urlsplit
 from weakref import WeakSet
 
 from antiphon.adapters.base import MAX_EVENT_BYTES
@@ -208,26 +209,15 @@ class HttpApi:
 
 def _normalize_base_url(url: str) -> str:
     """Return the URL to which paths are appended; raises RequestError if it cannot be one."""
-    parts = _split_url(url.strip())
-    if parts is None:
-        message = f"The base_url is not an http(s) URL. Example: {DEFAULT_BASE_URL}."
-        raise RequestError(message, param="base_url", code="invalid_value")
-    if parts.query or parts.fragment or "@" in parts.netloc:
-        message = (
-            "The base_url must not have a query, a fragment or a password. Pass credentials as api_key or headers."
-        )
-        raise RequestError(message, param="base_url", code="invalid_value")
-    return parts.geturl().rstrip("/")
-
-
-def _split_url(url: str) -> SplitResult | None:
-    """Split a URL; return None if it names no host to connect to."""
-    try:
-        parts = urlsplit(url)
-        is_valid = parts.scheme in DEFAULT_PORTS and parts.hostname and parts.port != 0
-    except ValueError:
-        return None
-    return parts if is_valid else None
+    message = f"The base_url is not an http(s) URL. Example: {DEFAULT_BASE_URL}."
+    with suppress(ValueError):
+        parts = urlsplit(url.strip())
+        if parts.scheme in DEFAULT_PORTS and parts.hostname and parts.port != 0:
+            if not (parts.query or parts.fragment or "@" in parts.netloc):
+                return parts.geturl().rstrip("/")
+            message = "The base_url must not have a query, a fragment or a password. "
+            message += "Pass credentials as api_key or headers."
+    raise RequestError(message, param="base_url", code="invalid_value")
 
 
 def _build_timeouts(timeout: float | Timeouts | None) -> Timeouts | None:
@@ -278,18 +268,27 @@ class HttpEventSource:
 
     async def _read_all(self) -> None:
         """Read the stream to its end, over one connection after another."""
-        attempts, last_number = 0, self._reader.last_number
+        reader, attempts, resumed_id = self._reader, 0, None
+        last_number = reader.last_number
         try:
-            while not self._reader.ended:
+            while not reader.ended:
                 try:
+                    if resumed_id is not None:
+                        await self._reconnect(resumed_id)
                     await self._read_connection()
                 except UpstreamError as error:
-                    if self._reader.ended:
+                    if reader.ended:
                         break  # only bytes after the last event were lost
                     # Progress resets the count, so a long response survives many cuts.
-                    attempts = attempts if self._reader.last_number == last_number else 0
-                    last_number = self._reader.last_number
-                    attempts = await self._reconnect(error, attempts)
+                    if reader.last_number != last_number:
+                        attempts, last_number = 0, reader.last_number
+                    resumed_id = self._resumable_id()
+                    delay = retry_delay(error, attempts, RECONNECT_POLICY, now=time.time())
+                    if delay is None or resumed_id is None:
+                        raise
+                    self._http.release()
+                    await asyncio.sleep(delay)
+                    attempts += 1
         finally:
             self._release()
 
@@ -299,7 +298,11 @@ class HttpEventSource:
         kind = http.headers.get("content-type", "").lower()
         # Any other content type is tried as a stream: some servers send none, or text/plain.
         if "event-stream" not in kind and ("json" in kind or "html" in kind):
-            self._feed_whole_response(await http.read())
+            # OpenAI-compatible servers without streaming ignore `stream: true`.
+            body = await http.read()
+            if self._reader.strict:
+                raise RemoteProtocolError("The response is not an event stream.")
+            self._buffer.write(self._reader.feed_response(parse_response(body, http.peer_name)))
             return
         http.subscribe(self._on_data)
         # wait() returns False while the response is paused: the reader has to catch up first.
@@ -315,25 +318,11 @@ class HttpEventSource:
             # The events are incomplete, not wrong: the next connection brings the rest.
             raise stream_cut_error() from None
 
-    async def _reconnect(self, error: UpstreamError, attempts: int) -> int:
-        """Open another connection; return the number of attempts, or raise the error."""
-        while True:
-            id = self._resumable_id()
-            delay = retry_delay(error, attempts, RECONNECT_POLICY, now=time.time())
-            if delay is None or id is None:
-                raise error
-            self._http.release()
-            await asyncio.sleep(delay)
-            attempts += 1
-            try:
-                self._http = await self._reopen(id, self._reader.last_number)
-            except UpstreamError as failure:
-                error = failure
-                continue
-            # A frame may have been cut in two: the server sends its event again.
-            self._sse_decoder = sse.Decoder(MAX_EVENT_BYTES)
-            self._reader.reconnect()
-            return attempts
+    async def _reconnect(self, id: str) -> None:
+        self._http = await self._reopen(id, self._reader.last_number)
+        # A frame may have been cut in two: the server sends its event again.
+        self._sse_decoder = sse.Decoder(MAX_EVENT_BYTES)
+        self._reader.reconnect()
 
     def _resumable_id(self) -> str | None:
         """Return the id of a response that the server continues without a reader."""
@@ -366,11 +355,3 @@ class HttpEventSource:
         # In strict mode events after the last one are a violation, so they are waited for.
         if reader.ended and not reader.strict:
             self._http.stop()
-
-    def _feed_whole_response(self, body: bytes) -> None:
-        """Accept a JSON body from a server that ignored `stream: true`."""
-        # OpenAI-compatible servers without streaming answer so.
-        if self._reader.strict:
-            raise RemoteProtocolError("The response is not an event stream.")
-        response = parse_response(body, self._http.peer_name)
-        self._buffer.write(self._reader.feed_response(response))

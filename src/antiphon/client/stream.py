@@ -51,8 +51,10 @@ class Stream:
     def __init__(self, open: Callable[[], Awaitable[EventSource]]) -> None:
         self._open = open
         self._source: EventSource | None = None
-        self._pending: deque[Event] = deque()
-        self._entered = False
+        self.pending: deque[Event] = deque()
+        """Events that have arrived but are not read."""
+        self.entered = False
+        """Whether `async with` closes the stream."""
         self._ended = False
 
     def __repr__(self) -> str:
@@ -60,7 +62,7 @@ class Stream:
         return f"<Stream: {state}>"
 
     async def __aenter__(self) -> "Stream":
-        self._entered = True
+        self.entered = True
         await self._ensure_open()
         return self
 
@@ -72,13 +74,10 @@ class Stream:
 
         Outside `async with`, leaving the loop early closes the stream.
         """
-        pending = self._pending
+        pending = self.pending
         try:
-            while True:
-                while pending:
-                    yield pending.popleft()
-                if not await self._read_more():
-                    return
+            while pending or await self.read_more():
+                yield pending.popleft()
         finally:
             await self._close_unless_entered()
 
@@ -92,10 +91,10 @@ class Stream:
 
     async def next_batch(self) -> list[Event]:
         """Return the events that have arrived, at least one; none at the end."""
-        if not self._pending:
-            await self._read_more()
-        batch = list(self._pending)
-        self._pending.clear()
+        if not self.pending:
+            await self.read_more()
+        batch = list(self.pending)
+        self.pending.clear()
         return batch
 
     @property
@@ -121,9 +120,9 @@ class Stream:
     async def final(self) -> Response:
         """Read to the end and return the response; its status may be failed or incomplete."""
         try:
-            while await self._read_more():
+            while await self.read_more():
                 # The source folds the events into the response, so they need not be kept.
-                self._pending.clear()
+                self.pending.clear()
         finally:
             await self._close_unless_entered()
         return self.response
@@ -131,7 +130,7 @@ class Stream:
     async def close(self) -> None:
         """Stop reading; if the response has not ended, close the connection."""
         self._ended = True
-        self._pending.clear()
+        self.pending.clear()
         if self._source is not None:
             await self._source.close()
 
@@ -142,7 +141,7 @@ class Stream:
             self._source = await self._open()
         return self._source
 
-    async def _read_more(self) -> bool:
+    async def read_more(self) -> bool:
         """Wait for more events; return whether there are any."""
         if self._ended:
             return False
@@ -153,12 +152,12 @@ class Stream:
             self._ended = True
             raise
         self._ended = not batch
-        self._pending.extend(batch)
+        self.pending.extend(batch)
         return bool(batch)
 
     async def _close_unless_entered(self) -> None:
         # Inside `async with` a reader may stop and go on later; its end closes the stream.
-        if not self._entered or self._ended:
+        if not self.entered or self._ended:
             await self.close()
 
 

@@ -7,13 +7,12 @@ its asynchronous counterpart, which documents the methods.
 
 import threading
 import weakref
-from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from functools import wraps
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, TypeVar, Unpack
 
 from antiphon.client.async_client import AsyncClient
-from antiphon.client.conversations import ConversationsApi, Paginator
+from antiphon.client.conversations import ConversationsApi
 from antiphon.client.params import Order, ResponseParams
 from antiphon.client.stream import Stream
 from antiphon.protocol.errors import AntiphonError
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
 A = TypeVar("A")
 P = ParamSpec("P")
 T = TypeVar("T")
+R = TypeVar("R", AsyncClient, Stream, "Session")
 
 
 class LoopThread:
@@ -65,10 +65,10 @@ class LoopThread:
         finally:
             future.cancel()  # no effect unless the wait was interrupted
 
-    def iterate(self, iterator: AsyncIterator[T]) -> Iterator[T]:
-        """Yield the values of an asynchronous iterator."""
-        while found := self.run(_next_or_empty(iterator)):
-            yield from found
+    def iterate(self, batches: AsyncIterator[list[T]]) -> Iterator[T]:
+        """Yield the values of an asynchronous iterator of batches, none of them empty."""
+        while batch := self.run(_next_batch(batches)):
+            yield from batch
 
     def close(self) -> None:
         """Cancel everything in the loop and end the thread."""
@@ -96,11 +96,8 @@ class LoopThread:
             return self._loop
 
 
-async def _next_or_empty(iterator: AsyncIterator[T]) -> list[T]:
-    try:
-        return [await anext(iterator)]
-    except StopAsyncIteration:
-        return []
+async def _next_batch(batches: AsyncIterator[list[T]]) -> list[T]:
+    return await anext(batches, list[T]())
 
 
 def _run_loop(loop: "asyncio.AbstractEventLoop") -> None:
@@ -153,6 +150,21 @@ class SyncWrapper(Generic[A]):
         return f"<Sync{repr(self.wrapped)[1:]}"
 
 
+class SyncResource(SyncWrapper[R]):
+    """A wrapped object that is closed at the end of `with`."""
+
+    def __enter__(self) -> Self:
+        self.loop_thread.run(self.wrapped.__aenter__())
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close it, as its asynchronous counterpart does."""
+        self.loop_thread.run(self.wrapped.close())
+
+
 def make_sync(
     method: Callable[Concatenate[A, P], Coroutine[Any, Any, T]],
 ) -> Callable[Concatenate[SyncWrapper[A], P], T]:
@@ -165,7 +177,7 @@ def make_sync(
     return call
 
 
-class SyncStream(SyncWrapper[Stream]):
+class SyncStream(SyncResource[Stream]):
     """A streamed response.
 
     The request is sent when the stream is entered or first read. Leaving early cancels it:
@@ -181,41 +193,26 @@ class SyncStream(SyncWrapper[Stream]):
         response = client.stream(model="demo", input="Hi!").final()
     """
 
-    def __init__(self, loop_thread: LoopThread, stream: Stream) -> None:
-        super().__init__(loop_thread, stream)
-        self._pending: deque[Event] = deque()
-        self._entered = False
-
-    def __enter__(self) -> "SyncStream":
-        self._entered = True
-        self.loop_thread.run(self.wrapped.__aenter__())
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
     def __iter__(self) -> Iterator[Event]:
         """Yield the events one by one. Outside `with`, leaving the loop closes the stream."""
-        pending = self._pending
+        stream, pending = self.wrapped, self.wrapped.pending
         try:
-            while True:
-                while pending:
-                    yield pending.popleft()
-                # A batch at a time: each change of threads costs about 30 µs.
-                pending.extend(self.loop_thread.run(self.wrapped.next_batch()))
-                if not pending:
-                    return
+            # Read in batches: each change of threads costs about 30 µs.
+            while pending or self.loop_thread.run(stream.read_more()):
+                yield pending.popleft()
         finally:
-            self._close_unless_entered()
+            if not stream.entered:
+                self.close()
 
     def batches(self) -> Iterator[list[Event]]:
         """Yield the events in lists, as many at a time as have arrived."""
+        stream = self.wrapped
         try:
-            while batch := [*self._pending] or self.loop_thread.run(self.wrapped.next_batch()):
-                self._pending.clear()
+            while batch := self.loop_thread.run(stream.next_batch()):
                 yield batch
         finally:
-            self._close_unless_entered()
+            if not stream.entered:
+                self.close()
 
     @property
     def text(self) -> Iterator[str]:
@@ -232,17 +229,7 @@ class SyncStream(SyncWrapper[Stream]):
 
     def final(self) -> Response:
         """Read to the end and return the response; its status may be failed or incomplete."""
-        self._pending.clear()
         return self.loop_thread.run(self.wrapped.final())
-
-    def close(self) -> None:
-        """Stop reading; if the response has not ended, close the connection."""
-        self._pending.clear()
-        self.loop_thread.run(self.wrapped.close())
-
-    def _close_unless_entered(self) -> None:
-        if not self._entered:
-            self.close()
 
 
 class SyncAgentRun(SyncWrapper["AgentRun"]):
@@ -258,8 +245,7 @@ class SyncAgentRun(SyncWrapper["AgentRun"]):
         # Closed explicitly: a generator dropped in this thread would be closed by the loop later.
         batches = self.wrapped.batches()
         try:
-            for batch in self.loop_thread.iterate(batches):
-                yield from batch
+            yield from self.loop_thread.iterate(batches)
         finally:
             self.loop_thread.run(batches.aclose())
 
@@ -276,7 +262,7 @@ class SyncConversationsApi(SyncWrapper[ConversationsApi]):
 
     def items(self, id: str, *, order: Order = "asc", after: str | None = None) -> Iterator[Item]:
         """Yield the items of a conversation, the oldest first; pages are read as needed."""
-        return _iterate_items(self.loop_thread, self.wrapped.items(id, order=order, after=after))
+        return self.loop_thread.iterate(self.wrapped.items(id, order=order, after=after).pages())
 
 
 class SyncLane(SyncWrapper["Lane"]):
@@ -292,15 +278,8 @@ class SyncLane(SyncWrapper["Lane"]):
         return SyncStream(self.loop_thread, self.wrapped.stream(**params))
 
 
-class SyncSession(SyncWrapper["Session"]):
+class SyncSession(SyncResource["Session"]):
     """One WebSocket and its lanes."""
-
-    def __enter__(self) -> "SyncSession":
-        self.loop_thread.run(self.wrapped.__aenter__())
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     @property
     def closed(self) -> bool:
@@ -315,12 +294,8 @@ class SyncSession(SyncWrapper["Session"]):
         """Return a lane by its name."""
         return SyncLane(self.loop_thread, self.wrapped.lane(name))
 
-    def close(self) -> None:
-        """Close the WebSocket."""
-        self.loop_thread.run(self.wrapped.close())
 
-
-class Client(SyncWrapper[AsyncClient]):
+class Client(SyncResource[AsyncClient]):
     """A client of one Open Responses server, for code without async/await.
 
         with Client("http://127.0.0.1:8000/v1") as client:
@@ -366,15 +341,12 @@ class Client(SyncWrapper[AsyncClient]):
         """The URL above `/responses`."""
         return self.wrapped.base_url
 
-    def __enter__(self) -> "Client":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def __enter__(self) -> Self:
+        return self  # the thread starts with the first request
 
     def close(self) -> None:
         """Close all connections and end the client's thread."""
-        self.loop_thread.run(self.wrapped.close())
+        super().close()
         self.loop_thread.close()
 
     create = make_sync(AsyncClient.create)
@@ -403,12 +375,8 @@ class Client(SyncWrapper[AsyncClient]):
     ) -> Iterator[Item]:
         """Yield the input items of a response, the oldest first; pages are read as needed."""
         items = self.wrapped.input_items(id, order=order, after=after, include=include)
-        return _iterate_items(self.loop_thread, items)
+        return self.loop_thread.iterate(items.pages())
 
     def connect(self) -> SyncSession:
         """Open a WebSocket for many responses: `with client.connect() as session`."""
         return SyncSession(self.loop_thread, self.wrapped.connect())
-
-
-def _iterate_items(loop_thread: LoopThread, items: Paginator) -> Iterator[Item]:
-    return (item for page in loop_thread.iterate(items.pages()) for item in page)

@@ -19,13 +19,15 @@ from typing import Unpack
 from weakref import finalize
 
 import msgspec
+from websockets.asyncio.client import ClientConnection
+from websockets.exceptions import ConnectionClosed
 
 from antiphon.adapters.json_access import parse_json
 from antiphon.client.errors import SERVER, websocket_closed_error, websocket_message_error
 from antiphon.client.http import EventReader
 from antiphon.client.params import ResponseParams, build_body, encode_body
 from antiphon.client.stream import Stream
-from antiphon.client.websocket_connection import ClientWebSocket, open_websocket
+from antiphon.client.websocket_connection import close_websocket, connection_closed_error, open_websocket
 from antiphon.protocol.errors import AntiphonError, RemoteProtocolError, RequestError, UpstreamError
 from antiphon.protocol.events import TERMINAL_EVENTS, Event
 from antiphon.protocol.foreign.reader import EVENT_CLASSES
@@ -145,7 +147,12 @@ class TurnBuffer:
         if self._unread:
             await asyncio.sleep(0)  # let other tasks run before a reader with a backlog
         elif not self._released.is_set():
-            await self._wait_for_message(seconds)
+            self._arrived.clear()
+            try:
+                async with asyncio.timeout(seconds):
+                    await self._arrived.wait()
+            except TimeoutError:
+                raise timeout_error(SERVER, f"sent nothing for {seconds:g} seconds.") from None
         messages = self._unread[:MAX_BATCH_MESSAGES]
         if not messages and self._failure is not None:
             raise self._failure
@@ -162,14 +169,6 @@ class TurnBuffer:
         self._arrived.set()
         self._released.set()
         self._on_drain()
-
-    async def _wait_for_message(self, seconds: float) -> None:
-        self._arrived.clear()
-        try:
-            async with asyncio.timeout(seconds):
-                await self._arrived.wait()
-        except TimeoutError:
-            raise timeout_error(SERVER, f"sent nothing for {seconds:g} seconds.") from None
 
 
 class WebSocketEventSource:
@@ -278,7 +277,7 @@ class Session:
         """Ids of responses that ended with an error, by lane: a terminal event may follow."""
         self._server_names_lanes = False
         """Whether the server has ever sent a `stream_id`."""
-        self._connection: ClientWebSocket | None = None
+        self._connection: ClientConnection | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._may_read = asyncio.Event()
         self._may_read.set()
@@ -304,7 +303,7 @@ class Session:
             return
         connection = await open_websocket(self._url, self._headers, self._timeouts.connect)
         if self._closed_error is not None:  # closed while it was connecting
-            connection.abort()
+            connection.transport.abort()
             raise self._closed_error
         self._connection = connection
         self._tasks = [
@@ -325,7 +324,7 @@ class Session:
         self._end_all_turns(websocket_closed_error("this side closed it."))
         try:
             if self._connection is not None:
-                await self._connection.close()
+                await close_websocket(self._connection)
         finally:
             for task in self._tasks:
                 task.cancel()
@@ -350,24 +349,26 @@ class Session:
             raise RequestError("The session is not open. Use 'async with', or await open().")
         turn = self._turns[lane] = TurnBuffer(lane, self._resume_reading)
         try:
-            await self._connection.send(message)
-        except BaseException:
+            await self._connection.send(message, text=True)
+        except BaseException as error:
             turn.abandon()  # it may have been sent: the answer is then dropped
+            if isinstance(error, ConnectionClosed):
+                raise connection_closed_error(error) from None
             raise
         return WebSocketEventSource(turn, self._timeouts, strict=self._strict)
 
-    async def _receive_all(self, connection: ClientWebSocket) -> None:
+    async def _receive_all(self, connection: ClientConnection) -> None:
         try:
             while True:
-                message = await connection.receive()
+                message = await connection.recv(decode=False)
                 self._activity += 1
                 turn = self._dispatch(message)
                 # Not reading makes TCP slow down the server.
                 while turn is not None and turn.full:
                     self._may_read.clear()
                     await self._may_read.wait()
-        except UpstreamError as error:
-            self._end_all_turns(self._connection_error or error)
+        except ConnectionClosed as error:
+            self._end_all_turns(self._connection_error or connection_closed_error(error))
         finally:
             self._end_all_turns(websocket_closed_error("it is no longer read."))
 
@@ -381,7 +382,7 @@ class Session:
         if label.type == ERROR_TYPE:
             failure = websocket_message_error(message)
             if turn is not None:
-                self._failed_response_ids[lane] = decode_response_id(turn.first_message) if turn.first_message else None
+                self._failed_response_ids[lane] = decode_response_id(turn.first_message or b"")
                 self._end_turn(turn, failure)
             elif not lane:
                 # About the connection: if it closes next, this is the reason.
@@ -417,20 +418,22 @@ class Session:
             self._activity += 1  # the pause was ours: it must not count as a missed ping
             self._may_read.set()
 
-    async def _monitor_connection(self, connection: ClientWebSocket) -> None:
+    async def _monitor_connection(self, connection: ClientConnection) -> None:
         """Send pings; end the session if the server stops answering."""
-        with suppress(UpstreamError):
+        with suppress(ConnectionClosed):
             # A turn may be silent for minutes while the model reasons: only pings tell whether
             # the server is still there.
             while True:
                 await asyncio.sleep(PING_INTERVAL)
                 before = self._activity
-                answered = await connection.responds_to_ping(PING_INTERVAL)
-                if not answered and self._activity == before and self._may_read.is_set():
-                    reason = "the server does not answer pings."
-                    self._end_all_turns(websocket_closed_error(reason))
-                    connection.abort()
-                    return
+                try:
+                    async with asyncio.timeout(PING_INTERVAL):
+                        await (await connection.ping())
+                except TimeoutError:
+                    if self._activity == before and self._may_read.is_set():
+                        self._end_all_turns(websocket_closed_error("the server does not answer pings."))
+                        connection.transport.abort()
+                        return
 
     def _end_all_turns(self, error: UpstreamError) -> None:
         """End every turn with an error; the first error is kept."""

@@ -1,4 +1,4 @@
-"""Open and use a WebSocket; the errors of the library are converted to ours here.
+"""Open and close a WebSocket; the errors of the library become ours.
 
 TLS is always verified. Redirects to another server are not followed: it would get the credentials.
 """
@@ -30,54 +30,6 @@ logger = logging.getLogger("antiphon.websocket")
 logger.setLevel(logging.INFO)
 
 
-class ClientWebSocket:
-    """An open WebSocket that sends and receives messages as bytes."""
-
-    def __init__(self, socket: ClientConnection) -> None:
-        self._socket = socket
-
-    async def send(self, message: bytes) -> None:
-        """Send a text message; raises UpstreamError."""
-        try:
-            await self._socket.send(message, text=True)
-        except ConnectionClosed as end:
-            raise connection_closed_error(end) from None
-
-    async def receive(self) -> bytes:
-        """Return the next message; raises UpstreamError when the connection is closed."""
-        try:
-            return await self._socket.recv(decode=False)
-        except ConnectionClosed as end:
-            raise connection_closed_error(end) from None
-
-    async def responds_to_ping(self, seconds: float) -> bool:
-        """Return whether the server answers a ping in time; raises UpstreamError."""
-        try:
-            async with asyncio.timeout(seconds):
-                await (await self._socket.ping())
-        except TimeoutError:
-            return False
-        except ConnectionClosed as end:
-            raise connection_closed_error(end) from None
-        return True
-
-    async def close(self) -> None:
-        """Send a close frame and close the connection."""
-        # The server's close frame is not waited for: that would take another round trip.
-        closing = asyncio.ensure_future(self._socket.close())
-        try:
-            await asyncio.sleep(0)  # the close frame is sent now
-            # Flushes what is written, then closes.
-            self._socket.transport.close()
-            await closing
-        finally:
-            self.abort()
-
-    def abort(self) -> None:
-        """Close the connection without a close frame."""
-        self._socket.transport.abort()
-
-
 class SameServerConnect(connect):
     """Follows redirects only within the same server."""
 
@@ -90,11 +42,29 @@ class SameServerConnect(connect):
         return exc
 
 
-async def open_websocket(url: str, headers: Mapping[str, str], seconds: float) -> ClientWebSocket:
+async def open_websocket(url: str, headers: Mapping[str, str], seconds: float) -> ClientConnection:
     """Open a WebSocket; raises UpstreamError, and RequestError for invalid headers."""
-    check_headers(headers)
+    for name, value in headers.items():
+        # A line break would inject another header. The value may be a secret, so it is not quoted.
+        if not HEADER_NAME.fullmatch(name.lower()) or not HEADER_VALUE.fullmatch(value):
+            message = f"The header {name[:64]!r} contains an invalid character, such as a line break."
+            raise RequestError(message, param="headers")
     try:
-        return ClientWebSocket(await build_connect(url, headers, seconds))
+        return await SameServerConnect(
+            url,
+            additional_headers=headers,
+            user_agent_header="antiphon",
+            # Deltas are too small to be worth compressing.
+            compression=None,
+            # A proxy cannot reach this machine's own loopback address.
+            proxy=None if is_loopback(urlsplit(url).hostname or "") else True,
+            open_timeout=seconds,
+            ping_interval=None,  # Session sends pings: it knows when it does not read the answers
+            close_timeout=CLOSE_TIMEOUT,
+            max_size=MAX_EVENT_BYTES,
+            max_queue=MAX_QUEUED_FRAMES,
+            logger=logger,
+        )
     except InvalidStatus as error:
         response, status = error.response, error.response.status_code
         received = {name.lower(): value for name, value in response.headers.raw_items()}
@@ -111,31 +81,17 @@ async def open_websocket(url: str, headers: Mapping[str, str], seconds: float) -
         raise unreachable_error(SERVER, reason) from None
 
 
-def build_connect(url: str, headers: Mapping[str, str], seconds: float) -> connect:
-    """Return an awaitable that connects."""
-    return SameServerConnect(
-        url,
-        additional_headers=headers,
-        user_agent_header="antiphon",
-        # Deltas are too small to be worth compressing.
-        compression=None,
-        # A proxy cannot reach this machine's own loopback address.
-        proxy=None if is_loopback(urlsplit(url).hostname or "") else True,
-        open_timeout=seconds,
-        ping_interval=None,  # Session sends pings: it knows when it does not read the answers
-        close_timeout=CLOSE_TIMEOUT,
-        max_size=MAX_EVENT_BYTES,
-        max_queue=MAX_QUEUED_FRAMES,
-        logger=logger,
-    )
-
-
-def check_headers(headers: Mapping[str, str]) -> None:
-    """Raise RequestError for headers that could inject others; never quote their values."""
-    for name, value in headers.items():
-        if not HEADER_NAME.fullmatch(name.lower()) or not HEADER_VALUE.fullmatch(value):
-            message = f"The header {name[:64]!r} contains an invalid character, such as a line break."
-            raise RequestError(message, param="headers")
+async def close_websocket(connection: ClientConnection) -> None:
+    """Send a close frame and close the connection."""
+    # The server's close frame is not waited for: that would take another round trip.
+    closing = asyncio.ensure_future(connection.close())
+    try:
+        await asyncio.sleep(0)  # the close frame is sent now
+        # Flushes what is written, then closes.
+        connection.transport.close()
+        await closing
+    finally:
+        connection.transport.abort()
 
 
 def connection_closed_error(error: ConnectionClosed) -> UpstreamError:
