@@ -17,13 +17,7 @@ from antiphon.server.endpoints.base import Endpoints
 from antiphon.server.endpoints.conversations import ConversationEndpoints
 from antiphon.server.endpoints.hashbrown import HashbrownEndpoint
 from antiphon.server.endpoints.models import HealthEndpoints, ModelEndpoints
-from antiphon.server.endpoints.responses import (
-    ChatCompletionsEndpoint,
-    CompactEndpoint,
-    InputTokensEndpoint,
-    ResponseEndpoint,
-)
-from antiphon.server.endpoints.stored_responses import StoredResponseEndpoints
+from antiphon.server.endpoints.responses import ChatCompletionsEndpoint, ResponseEndpoints, StoredResponseEndpoints
 from antiphon.server.endpoints.websocket import WebSocketEndpoint
 from antiphon.server.middleware import GatewayMiddleware, route_path
 from antiphon.server.service import Service
@@ -37,10 +31,8 @@ DOORS: dict[str, type[Dialect]] = {"/v1": Dialect, "/openai/v1": OpenAIDialect, 
 # Starlette tries routes in order: responses, which are requested most, come first, and fixed paths
 # come before `/responses/{id}`.
 DOOR_ENDPOINTS: tuple[type[Endpoints], ...] = (
-    ResponseEndpoint,
+    ResponseEndpoints,
     WebSocketEndpoint,
-    CompactEndpoint,
-    InputTokensEndpoint,
     StoredResponseEndpoints,
     ChatCompletionsEndpoint,
     ConversationEndpoints,

@@ -114,12 +114,6 @@ async def read_json(scope: Scope, receive: Receive, limit: int) -> object:
         raise RequestError(f"The body is not valid JSON: {error}", code="invalid_json") from None
 
 
-async def wait_for_disconnect(receive: Receive) -> None:
-    """Wait until the client disconnects."""
-    while (await receive())["type"] != "http.disconnect":
-        pass
-
-
 def http_send(scope: Scope, send: Send) -> Send:
     """Return a `send` that accepts HTTP messages, also in response to a WebSocket handshake."""
     if scope["type"] == "http":

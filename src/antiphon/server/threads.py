@@ -38,14 +38,12 @@ class StoredThreads:
         self._ids = ids
 
     async def load(self, thread_id: str, *, tenant: str) -> Sequence[Json]:
-        """Return the messages of a thread."""
         body = await self._store.find_thread(thread_id, tenant=tenant)
         if body is None:
             raise ThreadError(f"Thread '{thread_id[:80]}' not found.")
         return msgspec.json.decode(body, type=list[Json])
 
     async def save(self, messages: Sequence[Json], thread_id: str | None, *, tenant: str) -> str:
-        """Save the messages of a thread."""
         id = thread_id or self._ids("thread")
         await self._store.save_thread(id, msgspec.json.encode(messages), tenant=tenant)
         return id

@@ -4,12 +4,12 @@ All have one shape: a subclass of `base.Endpoints` whose methods are ASGI callab
 `(scope, receive, send)`, and whose `routes` names their paths. Errors are raised as exceptions; the
 middleware turns them into HTTP responses. `app.py` lists the classes.
 
-    base              shared: routes, body parsing, query and path parameters
-    responses         POST /responses (JSON, stream, background, idempotency), /responses/compact,
-                      /responses/input_tokens and /chat/completions
-    websocket         WebSocket /responses: many requests on one connection
-    stored_responses  GET, DELETE, cancel and input_items of a stored response
-    conversations     conversations and their items
-    models            GET /models, /healthz and /readyz
-    hashbrown         POST /hashbrown/chat
+    base           shared: routes, body parsing, query and path parameters
+    responses      POST /responses (JSON, stream, background, idempotency), /responses/compact,
+                   /responses/input_tokens and /chat/completions; GET, DELETE, cancel and
+                   input_items of a stored response
+    websocket      WebSocket /responses: many requests on one connection
+    conversations  conversations and their items
+    models         GET /models, /healthz and /readyz
+    hashbrown      POST /hashbrown/chat
 """

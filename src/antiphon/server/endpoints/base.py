@@ -78,8 +78,7 @@ class Query:
 
     def text(self, name: str) -> str | None:
         """Return the last value of a name, or None."""
-        values = self._values.get(name)
-        return values[-1] if values else None
+        return self._values.get(name, [None])[-1]
 
     def texts(self, name: str) -> list[str]:
         """Return all values of a name."""
@@ -127,8 +126,15 @@ def path_id(scope: Scope, name: str, resource: str) -> str:
     return id
 
 
+def check_found(found: T | None, resource: str, id: str) -> T:
+    """Return what a look-up found; raises a 404 for None and False."""
+    if not found:
+        raise not_found_error(resource, id)
+    return found
+
+
 def not_found_error(resource: str, id: str) -> RequestError:
     """Return a 404. Deleted, foreign and malformed ids must be indistinguishable."""
+    name = resource.lower()
     message = f"{resource} '{id[:80]}' not found."
-    code = f"{resource.lower()}_not_found"
-    return RequestError(message, type="not_found", code=code, param=f"{resource.lower()}_id")
+    return RequestError(message, type="not_found", code=f"{name}_not_found", param=f"{name}_id")

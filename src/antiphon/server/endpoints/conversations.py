@@ -2,7 +2,7 @@
 
 import time
 from functools import partial
-from typing import Annotated, cast
+from typing import Annotated, TypeVar, cast
 
 from msgspec import UNSET, Meta, field
 from msgspec.structs import asdict, replace
@@ -15,11 +15,13 @@ from antiphon.protocol.items import FunctionCall, FunctionCallOutput, Item, Item
 from antiphon.protocol.request import MAX_ITEMS_PER_REQUEST, Metadata, normalize_input
 from antiphon.protocol.struct import ProtocolStruct, decode, encode, join_path
 from antiphon.server.asgi import Receive, Scope, Send, header, read_json, send_json
-from antiphon.server.endpoints.base import Endpoints, Query, not_found_error, parse_body, path_id, route
-from antiphon.server.endpoints.stored_responses import encode_list
+from antiphon.server.endpoints.base import Endpoints, Query, check_found, parse_body, path_id, route
+from antiphon.server.endpoints.responses import encode_list
 from antiphon.store.base import ItemPage, Store, StoredConversation
 
-CONVERSATION, ITEM = "Conversation", "Item"
+T = TypeVar("T", bound=ProtocolStruct)
+
+CONVERSATION = "Conversation"
 
 
 class _ItemsBody(ProtocolStruct):
@@ -58,7 +60,6 @@ class ConversationEndpoints(Endpoints):
     """Endpoints of conversations and their items."""
 
     def routes(self, prefix: str) -> list[BaseRoute]:
-        """Return the routes below a door's prefix."""
         path = f"{prefix}/conversations/{{id}}"
         return [
             route(f"{prefix}/conversations", POST=self.create),
@@ -69,8 +70,9 @@ class ConversationEndpoints(Endpoints):
 
     async def create(self, scope: Scope, receive: Receive, send: Send) -> None:
         """`POST /conversations`; the body is optional."""
-        body: object = {} if _has_no_body(scope) else await self._read_body(scope, receive)
-        new = parse_body(partial(decode, CreateConversationBody), body)
+        new = CreateConversationBody()
+        if not _has_no_body(scope):
+            new = await self._read_body(scope, receive, CreateConversationBody)
         store = await self._store()
         items = await _resolve_items(store, new.items)
         conversation = StoredConversation(new_id("conv"), int(time.time()), new.metadata)
@@ -79,58 +81,46 @@ class ConversationEndpoints(Endpoints):
             await store.add_items(conversation.id, items)
         await send_json(send, _encode_conversation(conversation))
 
-    async def get(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def get(self, scope: Scope, _receive: Receive, send: Send) -> None:
         """`GET /conversations/{id}`."""
-        del receive
         await send_json(send, _encode_conversation(await self._find(scope)))
 
     async def update(self, scope: Scope, receive: Receive, send: Send) -> None:
         """`POST /conversations/{id}`."""
         conversation = await self._find(scope)
-        body = await self._read_body(scope, receive)
-        change = parse_body(partial(decode, UpdateConversationBody), body)
+        change = await self._read_body(scope, receive, UpdateConversationBody)
         conversation = replace(conversation, metadata=change.metadata or {})
         await (await self._store()).save_conversation(conversation)
         await send_json(send, _encode_conversation(conversation))
 
-    async def delete(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def delete(self, scope: Scope, _receive: Receive, send: Send) -> None:
         """`DELETE /conversations/{id}`."""
-        del receive
         id = path_id(scope, "id", CONVERSATION)
-        if not await (await self._store()).delete_conversation(id):
-            raise not_found_error(CONVERSATION, id)
-        deleted = {"id": id, "object": "conversation.deleted", "deleted": True}
-        await send_json(send, encode(deleted))
+        check_found(await (await self._store()).delete_conversation(id), CONVERSATION, id)
+        await send_json(send, encode({"id": id, "object": "conversation.deleted", "deleted": True}))
 
-    async def list_items(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def list_items(self, scope: Scope, _receive: Receive, send: Send) -> None:
         """`GET /conversations/{id}/items`."""
-        del receive
         id = path_id(scope, "id", CONVERSATION)
         page = await (await self._store()).list_items(id, Query(scope).cursor())
-        if page is None:
-            raise not_found_error(CONVERSATION, id)
-        await self._send_items(send, page)
+        await self._send_items(send, check_found(page, CONVERSATION, id))
 
     async def add_items(self, scope: Scope, receive: Receive, send: Send) -> None:
         """`POST /conversations/{id}/items`."""
         id = path_id(scope, "id", CONVERSATION)
-        body = await self._read_body(scope, receive)
-        new = parse_body(partial(decode, AddItemsBody), body)
+        new = await self._read_body(scope, receive, AddItemsBody)
         store = await self._store()
         items = await _resolve_items(store, new.items)
-        if not await store.add_items(id, items):
-            raise not_found_error(CONVERSATION, id)
+        check_found(await store.add_items(id, items), CONVERSATION, id)
         await self._send_items(send, ItemPage(items, has_more=False))
 
-    async def get_item(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def get_item(self, scope: Scope, _receive: Receive, send: Send) -> None:
         """`GET /conversations/{id}/items/{item_id}`."""
-        del receive
         _, item = await self._find_item(scope)
         await send_json(send, self._dialect().encode(_with_status(item)))
 
-    async def delete_item(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def delete_item(self, scope: Scope, _receive: Receive, send: Send) -> None:
         """`DELETE /conversations/{id}/items/{item_id}`; answers with the conversation."""
-        del receive
         conversation, item = await self._find_item(scope)
         await (await self._store()).delete_item(conversation.id, str(item.id))
         await send_json(send, _encode_conversation(conversation))
@@ -144,26 +134,21 @@ class ConversationEndpoints(Endpoints):
         # Not `path_id`: clients may choose the ids of the items they send.
         item_id = str(scope["path_params"]["item_id"])
         item = await (await self._store()).find_conversation_item(conversation.id, item_id)
-        if item is None:
-            raise not_found_error(ITEM, item_id)
-        return conversation, item
+        return conversation, check_found(item, "Item", item_id)
 
     async def _find(self, scope: Scope) -> StoredConversation:
         id = path_id(scope, "id", CONVERSATION)
-        conversation = await (await self._store()).find_conversation(id)
-        if conversation is None:
-            raise not_found_error(CONVERSATION, id)
-        return conversation
+        return check_found(await (await self._store()).find_conversation(id), CONVERSATION, id)
 
     async def _store(self) -> Store:
         return (await self._service.engine()).store
 
-    async def _read_body(self, scope: Scope, receive: Receive) -> object:
-        return await read_json(scope, receive, self._settings.body_limit)
+    async def _read_body(self, scope: Scope, receive: Receive, type: type[T]) -> T:
+        body = await read_json(scope, receive, self._settings.body_limit)
+        return parse_body(partial(decode, type), body)
 
 
 def _has_no_body(scope: Scope) -> bool:
-    """Return whether a request has no body."""
     # Some clients send `Content-Length: 0`, others no header at all.
     length = header(scope, b"content-length")
     signs = (length, header(scope, b"content-type"), header(scope, b"transfer-encoding"))

@@ -14,7 +14,7 @@ from typing import ClassVar, TypeVar
 from msgspec.structs import replace
 from starlette.routing import BaseRoute
 
-from antiphon.engine.engine import ANONYMOUS, Caller, Engine
+from antiphon.engine.engine import Engine
 from antiphon.engine.persistence import new_uuid
 from antiphon.engine.run import Run
 from antiphon.protocol.errors import ErrorPayload, RequestError, drop_tracebacks
@@ -24,7 +24,7 @@ from antiphon.protocol.synth_items import SynthOptions
 from antiphon.server.asgi import Receive, Scope, Send, WriteChunk, read_json
 from antiphon.server.endpoints.base import Endpoints, route
 from antiphon.server.middleware import direct_write, report_error
-from antiphon.server.service import Service, server_stopping_error
+from antiphon.server.service import server_stopping_error
 from antiphon.server.streaming.event_stream import EventStream, StreamTask
 from antiphon.server.threads import StoredThreads, ThreadError, ThreadStorage
 from antiphon.wire.hashbrown import frames
@@ -58,39 +58,32 @@ THREAD_ID_CHANGED = "Save returned a different threadId than the existing thread
 
 
 class FrameStream(EventStream):
-    """A stream of length-prefixed frames, without heartbeats and end marker."""
+    """A stream of length-prefixed frames.
+
+    It has no heartbeats, because the format has no comment that a client would ignore.
+    """
 
     response_headers: ClassVar[Sequence[tuple[bytes, bytes]]] = [
         (b"content-type", b"application/octet-stream"),
         (b"cache-control", b"no-cache"),
         (b"x-accel-buffering", b"no"),
     ]
+    heartbeat: ClassVar[bytes] = b""
     end_marker: ClassVar[bytes] = b""
 
     def __init__(self, dialect: HashbrownDialect, limit: int, direct: WriteChunk | None) -> None:
         super().__init__(dialect, limit, direct)
         self._encode = dialect.encode_frames
 
-    def write_frame(self, frame: bytes) -> None:
-        """Send a frame that is not an event of the response."""
-        self._buffer(frame)
-        self._wake.set()
-
-    def write_frame_of(self, type: str, **fields: object) -> None:
-        """Encode and send a frame of a type."""
-        self.write_frame(frames.encode_frame({"type": type, **fields}))
-
-    def _start_heartbeat(self, seconds: float) -> Callable[[], None]:
-        # The format has no comment that a client would ignore.
-        del seconds
-        return lambda: None
+    def write_frame(self, type: str, **fields: object) -> None:
+        """Encode and send a frame that is not an event of the response."""
+        self.buffer(frames.encode_frame({"type": type, **fields}))
 
 
 class HashbrownEndpoint(Endpoints):
     """The endpoint of Hashbrown's clients."""
 
     def routes(self, prefix: str) -> list[BaseRoute]:
-        """Return the routes below a prefix."""
         return [route(f"{prefix}/hashbrown/chat", POST=self.chat)]
 
     async def chat(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -102,7 +95,10 @@ class HashbrownEndpoint(Endpoints):
             raise server_stopping_error()
         dialect = HashbrownDialect()
         stream = FrameStream(dialect, settings.outlet_bytes, direct_write(scope, send))
-        run = HashbrownRun(self._service, engine, dialect, stream, scope["antiphon.request_id"])
+        threads = settings.threads
+        if isinstance(threads, bool):
+            threads = StoredThreads(engine.store, engine.ids) if threads else None
+        run = HashbrownRun(engine, dialect, stream, threads, scope["antiphon.request_id"])
         task = self._service.start_task(run.run(body))
         async with StreamTask(task, receive, stream) as producer:
             await stream.send(send, settings.heartbeat_seconds)
@@ -113,22 +109,19 @@ class HashbrownRun:
     """The processing of one request."""
 
     def __init__(
-        self, service: Service, engine: Engine, dialect: HashbrownDialect, stream: FrameStream, request_id: str
+        self,
+        engine: Engine,
+        dialect: HashbrownDialect,
+        stream: FrameStream,
+        threads: ThreadStorage | None,
+        request_id: str,
     ) -> None:
-        self._service = service
         self._engine = engine
         self._dialect = dialect
         self._stream = stream
+        self._threads = threads
         self._request_id = request_id
-        self._caller: Caller = ANONYMOUS
         self._request: HashbrownRequest | None = None
-
-    @property
-    def _threads(self) -> ThreadStorage | None:
-        chosen = self._service.settings.threads
-        if isinstance(chosen, bool):
-            return StoredThreads(self._engine.store, self._engine.ids) if chosen else None
-        return chosen
 
     async def run(self, body: object) -> None:
         """Process a request; an error becomes the last frame."""
@@ -137,7 +130,7 @@ class HashbrownRun:
         except Exception as error:  # noqa: BLE001 - a process boundary, like the middleware
             failure = report_error(error, self._dialect, self._request_id)
             payload = self._client_payload(failure.payload, isinstance(error, RequestError))
-            self._stream.write_frame(frames.add_length(error_frame_json(payload, headers=failure.headers)))
+            self._stream.buffer(frames.add_length(error_frame_json(payload, headers=failure.headers)))
             drop_tracebacks(error)
 
     async def _run(self, message: IncomingHashbrownRequest) -> None:
@@ -157,7 +150,7 @@ class HashbrownRun:
         self._request = request = message.continue_thread(saved)
         self._dialect.client_functions = request.client_functions
         self._dialect.warnings = request.warnings
-        run = await self._engine.create_run(request.request, self._stream, self._caller, synth_options=SYNTH_OPTIONS)
+        run = await self._engine.create_run(request.request, self._stream, synth_options=SYNTH_OPTIONS)
         self._dialect.failure_payload = lambda response: self._response_error(run, response)
         try:
             response = await run.execute()
@@ -170,30 +163,30 @@ class HashbrownRun:
 
     async def _load_thread(self, thread_id: str, *, include_messages: bool) -> Sequence[Json] | None:
         """Send the frames of a load; return the messages, or None if the load failed."""
-        self._stream.write_frame_of("thread-load-start")
-        if (threads := self._threads) is None:
-            self._stream.write_frame_of("thread-load-failure", error=THREADS_UNAVAILABLE)
+        self._stream.write_frame("thread-load-start")
+        if self._threads is None:
+            self._stream.write_frame("thread-load-failure", error=THREADS_UNAVAILABLE)
             return None
-        load = partial(threads.load, thread_id, tenant=self._caller.tenant)
+        load = partial(self._threads.load, thread_id, tenant="")
         saved = await self._call_store(load, "thread-load-failure", "The thread cannot be loaded.")
         if saved is not None:
             shown = {"thread": [strip_metadata(message) for message in saved]} if include_messages else {}
-            self._stream.write_frame_of("thread-load-success", **shown)
+            self._stream.write_frame("thread-load-success", **shown)
         return saved
 
     async def _save_thread(self, request: HashbrownRequest, items: Sequence[Item]) -> None:
         """Save a thread if threads are stored, and send the frames of the save."""
-        if (threads := self._threads) is None:
+        if self._threads is None:
             return
         before = request.body.thread_id
         messages = merge_messages(request.messages, [assistant_message(items)])
-        self._stream.write_frame_of("thread-save-start")
-        save = partial(threads.save, messages, before, tenant=self._caller.tenant)
+        self._stream.write_frame("thread-save-start")
+        save = partial(self._threads.save, messages, before, tenant="")
         id = await self._call_store(save, "thread-save-failure", "The thread cannot be saved.")
         if id is not None and id != (before or id):
-            self._stream.write_frame_of("thread-save-failure", error=THREAD_ID_CHANGED)
+            self._stream.write_frame("thread-save-failure", error=THREAD_ID_CHANGED)
         elif id is not None:
-            self._stream.write_frame_of("thread-save-success", threadId=id)
+            self._stream.write_frame("thread-save-success", threadId=id)
 
     async def _call_store(self, operation: Callable[[], Awaitable[T]], failure_type: str, message: str) -> T | None:
         """Call the thread storage; send a failure frame and return None if it fails.
@@ -204,10 +197,10 @@ class HashbrownRun:
             # Shielded: half-saved threads would lose messages that the client has shown already.
             return await asyncio.shield(asyncio.ensure_future(operation()))
         except ThreadError as error:
-            self._stream.write_frame_of(failure_type, error=str(error))
+            self._stream.write_frame(failure_type, error=str(error))
         except Exception:  # a process boundary: the storage may be user code
             logger.exception("%s: %s", self._request_id, message)
-            self._stream.write_frame_of(failure_type, error=message)
+            self._stream.write_frame(failure_type, error=message)
         return None
 
     def _response_error(self, run: Run, response: Response) -> ErrorPayload:

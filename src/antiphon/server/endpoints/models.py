@@ -26,23 +26,20 @@ class ModelEndpoints(Endpoints):
         self._created = int(time.time())
 
     def routes(self, prefix: str) -> list[BaseRoute]:
-        """Return the routes below a door's prefix."""
         return [
             route(f"{prefix}/models", GET=self.list_models),
             route(f"{prefix}/models/{{id:path}}", GET=self.get_model),
         ]
 
-    async def list_models(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def list_models(self, _scope: Scope, _receive: Receive, send: Send) -> None:
         """`GET /models`."""
-        del scope, receive
         listed = await self._service.provider_models.list_models()
         names = dict.fromkeys([*self._service.models.names, *listed])
         data = [self._describe(name) for name in names]
         await send_json(send, json.encode({"object": "list", "data": data}))
 
-    async def get_model(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def get_model(self, scope: Scope, _receive: Receive, send: Send) -> None:
         """`GET /models/{id}`; a model's name may contain slashes."""
-        del receive
         name = str(scope["path_params"]["id"])
         if not self._service.models.find(name):
             raise RequestError(
@@ -61,17 +58,14 @@ class HealthEndpoints(Endpoints):
     """Whether the process is alive, and whether it accepts requests."""
 
     def routes(self, prefix: str) -> list[BaseRoute]:
-        """Return the routes below a prefix."""
         return [route(f"{prefix}/healthz", GET=self.healthz), route(f"{prefix}/readyz", GET=self.readyz)]
 
-    async def healthz(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def healthz(self, _scope: Scope, _receive: Receive, send: Send) -> None:
         """Answer 200: the process is alive."""
-        del scope, receive
         await send_json(send, encode({"status": "ok"}))
 
-    async def readyz(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def readyz(self, _scope: Scope, _receive: Receive, send: Send) -> None:
         """Answer 200 if requests are accepted; 503 while draining or without a store."""
-        del scope, receive
         # Load balancers stop sending requests before the listening socket closes.
         if self._service.draining:
             raise server_stopping_error()

@@ -1,6 +1,7 @@
 """`POST /responses`: create a response, as JSON, as a stream or in the background.
 
-Also its relatives: `/responses/compact`, `/responses/input_tokens` and `/chat/completions`.
+Also its relatives: `/responses/compact`, `/responses/input_tokens`, `/chat/completions`, and stored
+responses: get, stream again, cancel, delete, list input items.
 """
 
 import asyncio
@@ -21,19 +22,22 @@ from antiphon.protocol.request import Request
 from antiphon.protocol.response import Response
 from antiphon.protocol.struct import encode
 from antiphon.server.asgi import Receive, Scope, Send, WriteChunk, header, read_json, send_json
-from antiphon.server.endpoints.base import Endpoints, parse_body, route
+from antiphon.server.endpoints.base import MAX_INT64, Endpoints, Query, check_found, parse_body, path_id, route
 from antiphon.server.middleware import direct_write
 from antiphon.server.service import server_stopping_error
 from antiphon.server.streaming.event_stream import EventStream, StreamTask, run_until_disconnect
-from antiphon.store.base import TERMINAL_STATUSES
+from antiphon.store.base import TERMINAL_STATUSES, IdempotencyRecord, ItemPage
 from antiphon.wire.chat.dialect import ChatDialect
 from antiphon.wire.chat.request import decode_chat
 from antiphon.wire.openresponses import Dialect, decode_compact, decode_request, failure_payload
+
+RESPONSE = "Response"
 
 
 class ResponseExchange(Struct, frozen=True):
     """One decoded request, and where its response is sent."""
 
+    engine: Engine
     request: Request
     dialect: Dialect
     idempotency_key: tuple[str, str] | None
@@ -53,58 +57,56 @@ class ResponseExchange(Struct, frozen=True):
         await send_json(self.send, self.dialect.encode_error(failure), status)
 
 
-class ResponseEndpoint(Endpoints):
-    """Creates responses."""
+class ResponseEndpoints(Endpoints):
+    """Creates and compacts responses, and counts their input tokens."""
 
     def routes(self, prefix: str) -> list[BaseRoute]:
-        """Return the routes below a door's prefix."""
-        return [route(f"{prefix}/responses", POST=self.create)]
+        return [
+            route(f"{prefix}/responses", POST=self.create),
+            route(f"{prefix}/responses/compact", POST=self.compact),
+            route(f"{prefix}/responses/input_tokens", POST=self.count_input_tokens),
+        ]
 
     async def create(self, scope: Scope, receive: Receive, send: Send) -> None:
         """`POST /responses`."""
         body = await read_json(scope, receive, self._settings.body_limit)
         request, dialect = self.parse(body)
-        exchange = ResponseExchange(
-            request=request,
-            dialect=dialect,
-            idempotency_key=idempotency_key(scope, body),
-            receive=receive,
-            send=send,
-            direct_write=direct_write(scope, send),
-        )
+        key = idempotency_key(scope, body)
         engine = await self._service.engine()
         if self._service.draining:
             raise server_stopping_error()
-        await self.respond(engine, exchange)
+        direct = direct_write(scope, send)
+        await self.respond(ResponseExchange(engine, request, dialect, key, receive, send, direct))
 
     def parse(self, body: object) -> tuple[Request, Dialect]:
         """Decode a request; return it with the dialect of its response. Raises RequestError."""
         request = parse_body(decode_request, body)
         return request, self._dialect(frozenset(request.include))
 
-    async def respond(self, engine: Engine, exchange: ResponseExchange) -> None:
+    async def respond(self, exchange: ResponseExchange) -> None:
         """Respond to a decoded request."""
+        request, key = exchange.request, exchange.idempotency_key
         try:
-            if exchange.request.background:
-                await self._respond_background(engine, exchange)
-            elif exchange.request.stream:
-                await self._respond_stream(engine, exchange)
+            if request.background:
+                await self._send_background(exchange, await exchange.engine.submit(request, key=key))
+            elif request.stream:
+                await self._respond_stream(exchange)
             else:
-                await self._respond_json(engine, exchange)
+                await self._respond_json(exchange)
         except IdempotencyKeyTaken as taken:
-            await self._replay_idempotent(engine, exchange, taken)
+            await self._replay_idempotent(exchange, taken.claim)
 
-    async def _respond_json(self, engine: Engine, exchange: ResponseExchange) -> None:
-        run = await engine.create_run(exchange.request, key=exchange.idempotency_key)
+    async def _respond_json(self, exchange: ResponseExchange) -> None:
+        run = await exchange.engine.create_run(exchange.request, key=exchange.idempotency_key)
         response = await run_until_disconnect(self._service, run.execute(), exchange.receive)
         # A failed response says less than the error, which has a status and headers of its own.
         if run.error:
             raise run.error
         await exchange.send_response(response)
 
-    async def _respond_stream(self, engine: Engine, exchange: ResponseExchange) -> None:
+    async def _respond_stream(self, exchange: ResponseExchange) -> None:
         stream = EventStream(exchange.dialect, self._settings.outlet_bytes, exchange.direct_write)
-        run = await engine.create_run(exchange.request, stream, key=exchange.idempotency_key)
+        run = await exchange.engine.create_run(exchange.request, stream, key=exchange.idempotency_key)
         task = self._service.start_task(run.execute())
         async with StreamTask(task, exchange.receive, stream) as producer:
             # Until the model starts, an error can still be sent with its own HTTP status.
@@ -114,34 +116,28 @@ class ResponseEndpoint(Endpoints):
             else:
                 await producer.result()
 
-    async def _respond_background(self, engine: Engine, exchange: ResponseExchange) -> None:
-        response = await engine.submit(exchange.request, key=exchange.idempotency_key)
-        await self._send_background(engine, exchange, response)
-
-    async def _send_background(self, engine: Engine, exchange: ResponseExchange, response: Response) -> None:
+    async def _send_background(self, exchange: ResponseExchange, response: Response) -> None:
         """Send a background response in its current state, or stream all its events."""
         if not exchange.request.stream:
             await send_json(exchange.send, exchange.dialect.encode_response(response))
             return
         stream = EventStream(exchange.dialect, self._settings.outlet_bytes)
-        reading = asyncio.create_task(stream.follow(follow_events(engine.store, response.id)))
+        reading = asyncio.create_task(stream.follow(follow_events(exchange.engine.store, response.id)))
         async with StreamTask(reading, exchange.receive, stream):
             await stream.send(exchange.send, self._settings.heartbeat_seconds)
 
-    async def _replay_idempotent(
-        self, engine: Engine, exchange: ResponseExchange, conflict: IdempotencyKeyTaken
-    ) -> None:
+    async def _replay_idempotent(self, exchange: ResponseExchange, claim: IdempotencyRecord) -> None:
         """Send the response to an earlier request with the same idempotency key."""
-        if exchange.idempotency_key and conflict.claim.fingerprint != exchange.idempotency_key[1]:
+        if exchange.idempotency_key and claim.fingerprint != exchange.idempotency_key[1]:
             raise RequestError(
                 "This Idempotency-Key was used with another body before. Use a new key.",
                 param="Idempotency-Key",
                 code="idempotency_key_reused",
                 status=422,
             )
-        response = await engine.find_claimed(conflict.claim, "")
+        response = await exchange.engine.find_claimed(claim, "")
         if exchange.request.background and response is not None:
-            await self._send_background(engine, exchange, response)
+            await self._send_background(exchange, response)
             return
         if response is None or response.status not in TERMINAL_STATUSES:
             raise RequestError(
@@ -158,6 +154,22 @@ class ResponseEndpoint(Endpoints):
         stream.close()
         await stream.send(exchange.send, self._settings.heartbeat_seconds)
 
+    async def compact(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """`POST /responses/compact`; the model is stopped if the client disconnects."""
+        body = await read_json(scope, receive, self._settings.body_limit)
+        request = parse_body(decode_compact, body)
+        engine = await self._service.engine()
+        # Without a stream there is no write that would notice a disconnect.
+        resource = await run_until_disconnect(self._service, compact(engine, request), receive)
+        await send_json(send, self._dialect().encode_compaction(resource))
+
+    async def count_input_tokens(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """`POST /responses/input_tokens`; the answer is the same in every dialect."""
+        body = await read_json(scope, receive, self._settings.body_limit)
+        request = parse_body(decode_request, body)
+        counted = await (await self._service.engine()).count_input_tokens(request)
+        await send_json(send, encode(counted))
+
 
 def idempotency_key(scope: Scope, body: object) -> tuple[str, str] | None:
     """Return the idempotency key and the body's fingerprint, or None without a key."""
@@ -173,43 +185,10 @@ def idempotency_key(scope: Scope, body: object) -> tuple[str, str] | None:
     return key, hashlib.sha256(canonical).hexdigest()
 
 
-class CompactEndpoint(Endpoints):
-    """Compacts conversations."""
-
-    def routes(self, prefix: str) -> list[BaseRoute]:
-        """Return the routes below a door's prefix."""
-        return [route(f"{prefix}/responses/compact", POST=self.compact)]
-
-    async def compact(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """`POST /responses/compact`; the model is stopped if the client disconnects."""
-        body = await read_json(scope, receive, self._settings.body_limit)
-        request = parse_body(decode_compact, body)
-        engine = await self._service.engine()
-        # Without a stream there is no write that would notice a disconnect.
-        resource = await run_until_disconnect(self._service, compact(engine, request), receive)
-        await send_json(send, self._dialect().encode_compaction(resource))
-
-
-class InputTokensEndpoint(Endpoints):
-    """Counts input tokens; the answer is the same in every dialect."""
-
-    def routes(self, prefix: str) -> list[BaseRoute]:
-        """Return the routes below a door's prefix."""
-        return [route(f"{prefix}/responses/input_tokens", POST=self.count)]
-
-    async def count(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """`POST /responses/input_tokens`."""
-        body = await read_json(scope, receive, self._settings.body_limit)
-        request = parse_body(decode_request, body)
-        counted = await (await self._service.engine()).count_input_tokens(request)
-        await send_json(send, encode(counted))
-
-
-class ChatCompletionsEndpoint(ResponseEndpoint):
+class ChatCompletionsEndpoint(ResponseEndpoints):
     """Creates responses from chat requests; the same at every door."""
 
     def routes(self, prefix: str) -> list[BaseRoute]:
-        """Return the routes below a door's prefix."""
         return [route(f"{prefix}/chat/completions", POST=self.create)]
 
     def parse(self, body: object) -> tuple[Request, Dialect]:
@@ -217,13 +196,85 @@ class ChatCompletionsEndpoint(ResponseEndpoint):
         chat = parse_body(decode_chat, body)
         return chat.request, ChatDialect(chat)
 
-    async def respond(self, engine: Engine, exchange: ResponseExchange) -> None:
+    async def respond(self, exchange: ResponseExchange) -> None:
         """Respond to a request; errors name the parameters of the chat request."""
         try:
-            await super().respond(engine, exchange)
+            await super().respond(exchange)
         except RequestError as error:
             # The engine knows the parameters of a response only, which the client has never sent.
             if error.payload.param:
                 param = exchange.dialect.param_name(error.payload.param)
                 error.payload = replace(error.payload, param=param)
             raise
+
+
+class StoredResponseEndpoints(Endpoints):
+    """Endpoints of stored responses."""
+
+    def routes(self, prefix: str) -> list[BaseRoute]:
+        path = f"{prefix}/responses/{{id}}"
+        return [
+            route(path, GET=self.get, DELETE=self.delete),
+            route(f"{path}/cancel", POST=self.cancel),
+            route(f"{path}/input_items", GET=self.input_items),
+        ]
+
+    async def get(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """`GET /responses/{id}`; with `stream=true` its events, after `starting_after`."""
+        id, query = path_id(scope, "id", RESPONSE), Query(scope)
+        after = query.integer("starting_after", 0, MAX_INT64)
+        engine = await self._service.engine()
+        stored = check_found(await engine.find(id), RESPONSE, id)
+        dialect = self._dialect(frozenset(query.texts("include")))
+        if not query.flag("stream"):
+            if after is not None:
+                message = "'starting_after' requires stream=true."
+                raise RequestError(message, param="starting_after", code="invalid_value")
+            await send_json(send, dialect.encode_response(stored.response))
+            return
+        if not stored.response.background:
+            raise RequestError(
+                "Only background responses can be streamed again. Read this one without 'stream'.",
+                param="stream",
+                code="not_a_background_response",
+            )
+        start = -1 if after is None else after
+        if await engine.store.read(id, start, limit=1) is None:
+            raise RequestError(
+                f"The events of response '{id}' have expired. Read it without 'stream'.",
+                type="not_found",
+                param="stream",
+                code="events_not_found",
+            )
+        stream = EventStream(dialect, self._settings.outlet_bytes)
+        # One event early: in some dialects it is two frames, see `EventStream.follow`.
+        events = follow_events(engine.store, id, start - 1)
+        async with StreamTask(asyncio.create_task(stream.follow(events, start)), receive, stream):
+            await stream.send(send, self._settings.heartbeat_seconds)
+
+    async def delete(self, scope: Scope, _receive: Receive, send: Send) -> None:
+        """`DELETE /responses/{id}`."""
+        id = path_id(scope, "id", RESPONSE)
+        check_found(await (await self._service.engine()).delete(id), RESPONSE, id)
+        await send_json(send, encode({"id": id, "object": "response", "deleted": True}))
+
+    async def cancel(self, scope: Scope, _receive: Receive, send: Send) -> None:
+        """`POST /responses/{id}/cancel`; a body is ignored."""
+        id = path_id(scope, "id", RESPONSE)
+        response = check_found(await (await self._service.engine()).cancel(id), RESPONSE, id)
+        await send_json(send, self._dialect().encode_response(response))
+
+    async def input_items(self, scope: Scope, _receive: Receive, send: Send) -> None:
+        """`GET /responses/{id}/input_items`."""
+        id, cursor = path_id(scope, "id", RESPONSE), Query(scope).cursor()
+        page = await (await self._service.engine()).store.list_input_items(id, cursor)
+        await send_json(send, encode_list(check_found(page, RESPONSE, id), self._dialect()))
+
+
+def encode_list(page: ItemPage, dialect: Dialect) -> bytes:
+    """Encode a page of items as a list object with the cursors of the next page."""
+    ids = [item.id for item in page.items] or [None]
+    data = b",".join(dialect.encode(item) for item in page.items)
+    rest = encode({"first_id": ids[0], "last_id": ids[-1], "has_more": page.has_more})
+    # The items are encoded by the dialect, the rest is not: `rest[1:]` is without its brace.
+    return b'{"object":"list","data":[' + data + b"]," + rest[1:]

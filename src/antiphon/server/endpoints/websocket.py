@@ -38,7 +38,6 @@ class WebSocketEndpoint(Endpoints):
     """Accepts WebSocket connections."""
 
     def routes(self, prefix: str) -> list[BaseRoute]:
-        """Return the routes below a door's prefix."""
         return [WebSocketRoute(f"{prefix}/responses", self)]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -11,7 +11,7 @@ would cost more than the event itself. It is woken only when the client is behin
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Coroutine, Sequence
 from contextlib import suppress
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -20,7 +20,7 @@ from antiphon.engine.run import Run
 from antiphon.protocol.errors import AntiphonError
 from antiphon.protocol.events import Event
 from antiphon.protocol.fast_text import TextFastPath
-from antiphon.server.asgi import ClientDisconnected, Receive, Send, WriteChunk, wait_for_disconnect
+from antiphon.server.asgi import ClientDisconnected, Receive, Send, WriteChunk
 from antiphon.server.service import Service, server_stopping_error
 from antiphon.wire import sse
 from antiphon.wire.openresponses import Dialect
@@ -31,13 +31,14 @@ SSE_HEADERS = [
     (b"cache-control", b"no-cache, no-transform"),
     (b"x-accel-buffering", b"no"),
 ]
-HEARTBEAT = sse.encode_comment("keep-alive")
 
 
 class EventStream:
     """The event sink of a streamed run."""
 
     response_headers: ClassVar[Sequence[tuple[bytes, bytes]]] = SSE_HEADERS
+    heartbeat: ClassVar[bytes] = sse.encode_comment("keep-alive")
+    """What is sent after every interval without data, if anything."""
     end_marker: ClassVar[bytes] = sse.DONE_FRAME
     """The last bytes of the stream."""
 
@@ -45,7 +46,7 @@ class EventStream:
         self._dialect = dialect
         self._encode = dialect.encode_sse
         self._limit = limit
-        self._direct_write = direct or _no_direct_write
+        self._direct_write: WriteChunk = direct or (lambda _: False)
         self._can_write_direct = False
         """Whether the head was sent and the buffer is empty, so that order is kept."""
         self._chunks: list[bytes] = []
@@ -93,8 +94,7 @@ class EventStream:
         async for events in batches:
             while events and events[0].sequence_number <= after:
                 if rest := self._dialect.encode_after(events.pop(0), after):
-                    self._buffer(rest)
-                    self._wake.set()
+                    self.buffer(rest)
             self.write(events)
             await self.drain()
 
@@ -114,19 +114,20 @@ class EventStream:
         if self._can_write_direct and self._direct_write(chunk):
             self._idle = False
         else:
-            self._buffer(chunk)
-            self._wake.set()
+            self.buffer(chunk)
 
-    def _buffer(self, chunk: bytes) -> None:
+    def buffer(self, chunk: bytes) -> None:
+        """Have a chunk sent by the sending task."""
         self._can_write_direct = False
         self._chunks.append(chunk)
         self._size += len(chunk)
         self.full = self._size > self._limit
+        self._wake.set()
 
     async def send(self, send: Send, heartbeat: float) -> None:
         """Send all chunks until the stream is closed, then the end marker."""
         await send({"type": "http.response.start", "status": 200, "headers": self.response_headers})
-        stop = self._start_heartbeat(heartbeat)
+        self._start_timer(heartbeat)
         try:
             while True:
                 # Direct writes are allowed only while this task waits with an empty buffer: they
@@ -141,7 +142,7 @@ class EventStream:
                     break
         finally:
             self._can_write_direct = False
-            stop()
+            self._timer.cancel()
         await send({"type": "http.response.body", "body": self.end_marker})
 
     def _take_buffered(self) -> bytes:
@@ -156,23 +157,15 @@ class EventStream:
             self._wake.set()
         return chunk
 
-    def _start_heartbeat(self, seconds: float) -> Callable[[], None]:
-        """Send a comment after every interval without data; return a function that stops this."""
-        self._timer = asyncio.get_running_loop().call_later(seconds, self._heartbeat, seconds)
-        return lambda: self._timer.cancel()
+    def _start_timer(self, seconds: float) -> None:
+        self._timer = asyncio.get_running_loop().call_later(seconds, self._send_heartbeat, seconds)
 
-    def _heartbeat(self, seconds: float) -> None:
+    def _send_heartbeat(self, seconds: float) -> None:
         # A slow client has data to read: it needs no sign of life.
-        if self._idle and not self._chunks:
-            self._buffer(HEARTBEAT)
-            self._wake.set()
+        if self._idle and not self._chunks and self.heartbeat:
+            self.buffer(self.heartbeat)
         self._idle = True
-        self._timer = asyncio.get_running_loop().call_later(seconds, self._heartbeat, seconds)
-
-
-def _no_direct_write(chunk: bytes) -> bool:
-    del chunk
-    return False
+        self._start_timer(seconds)
 
 
 T = TypeVar("T")
@@ -181,7 +174,8 @@ T = TypeVar("T")
 async def cancel_on_disconnect(receive: Receive, task: asyncio.Task[Any]) -> None:
     """Cancel a task when the client disconnects."""
     with suppress(OSError, RuntimeError):  # servers raise these after a disconnect
-        await wait_for_disconnect(receive)
+        while (await receive())["type"] != "http.disconnect":
+            pass
     task.cancel()
 
 
@@ -250,7 +244,4 @@ class StreamTask(Generic[T]):
             run.answering = run.answering or run.error is None
         if run.error and not run.answering:
             await asyncio.wait([self._task])  # it only has to delete the stored response
-        return run.answering or not self._has_no_stream()
-
-    def _has_no_stream(self) -> bool:
-        return self._task.cancelled() or isinstance(self._task.exception(), AntiphonError)
+        return run.answering or not (self._task.cancelled() or isinstance(self._task.exception(), AntiphonError))
