@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.wire.sse import DONE, DONE_FRAME, Decoder, SSEError, SseEvent, encode, encode_comment
+from antiphon.wire.sse import DONE, DONE_FRAME, Decoder, SseEvent, StreamError, encode, encode_comment
 
 STREAM = (
     "\ufeffevent: response.created\ndata: {}\n\n"
@@ -40,7 +40,7 @@ def read(chunks: Iterable[bytes], max_event: int = 1000) -> list[SseEvent] | str
     try:
         events = [event for chunk in chunks for event in decoder.feed(chunk)]
         return events + decoder.close()
-    except SSEError as error:
+    except StreamError as error:
         return str(error)
 
 
@@ -198,7 +198,7 @@ def test_events_and_comments_are_encoded() -> None:
 
 @pytest.mark.parametrize("break_", ["\n", "\r", "\r\n"])
 def test_an_event_type_with_a_line_break_is_rejected(break_: str) -> None:
-    with pytest.raises(SSEError, match="holds a line break"):
+    with pytest.raises(StreamError, match="holds a line break"):
         encode(f"error{break_}data: x", b"{}")
 
 

@@ -1,10 +1,8 @@
-"""Server-Sent Events, decoded and encoded as the WHATWG HTML standard defines them."""
+"""Server-Sent Events, as the WHATWG HTML standard defines them; and newline-delimited JSON, decoded."""
 
 from functools import lru_cache
 
 import msgspec
-
-from antiphon.wire.ndjson import LineSplitter
 
 MAX_EVENT = 1024 * 1024
 DONE = b"[DONE]"
@@ -16,8 +14,8 @@ _NUL, _LF, _CR = b"\0\n\r"
 _MAX_PREFIXES = 100  # how many prefixes a decoder caches, and how long each may be
 
 
-class SSEError(ValueError):
-    """An event that is too large, or that cannot be encoded."""
+class StreamError(ValueError):
+    """A line or an event that is too large, or an event that cannot be encoded."""
 
 
 class SseEvent(msgspec.Struct, frozen=True, gc=False):
@@ -28,12 +26,57 @@ class SseEvent(msgspec.Struct, frozen=True, gc=False):
     id: str | None = None
 
 
+class LineSplitter:
+    """Splits a byte stream into lines; `remainder` is the unfinished last one."""
+
+    def __init__(self, max_line: int = MAX_EVENT) -> None:
+        self.remainder = bytearray()
+        self._max_line = max_line
+
+    def feed(self, chunk: bytes) -> list[bytes]:
+        """Return the lines that a chunk completes, without their newlines."""
+        remainder = self.remainder
+        # No line is longer than this, so the lengths need a look only above the limit.
+        bound = len(remainder) + len(chunk)
+        lines = chunk.split(b"\n")
+        tail = lines.pop()
+        if lines and remainder:
+            remainder += lines[0]
+            lines[0] = bytes(remainder)
+            remainder.clear()
+        remainder += tail
+        if bound > self._max_line and max(map(len, [*lines, remainder])) > self._max_line:
+            raise StreamError(f"A line has more than {self._max_line} bytes. Raise the limit if it should pass.")
+        return lines
+
+    def close(self) -> list[bytes]:
+        """Return the last line if its newline never came."""
+        lines = [bytes(self.remainder)] if self.remainder else []
+        self.remainder.clear()
+        return lines
+
+
+class NdjsonDecoder(LineSplitter):
+    """Decodes newline-delimited JSON to its texts, still encoded; unusable after an error."""
+
+    def feed(self, chunk: bytes) -> list[bytes]:
+        return _strip_lines(super().feed(chunk))
+
+    def close(self) -> list[bytes]:
+        return _strip_lines(super().close())
+
+
+def _strip_lines(lines: list[bytes]) -> list[bytes]:
+    # A carriage return is white space in JSON, so CRLF needs no case of its own.
+    return [text for line in lines if (text := line.strip(b" \t\r"))]
+
+
 class Decoder:
     """Decodes one stream of events; unusable after an error."""
 
     def __init__(self, max_event: int = MAX_EVENT) -> None:
         self._max_event = max_event
-        self._lines = LineSplitter(max_event, SSEError)
+        self._lines = LineSplitter(max_event)
         self._byte_order_mark = _BYTE_ORDER_MARK
         self._after_cr = False
         self._event = ""
@@ -117,7 +160,7 @@ class Decoder:
                 # Lines are limited by LineSplitter; this limits an event of many lines.
                 self._size += len(line)
                 if self._size > self._max_event:
-                    raise SSEError(
+                    raise StreamError(
                         f"An event has more than {self._max_event} bytes. Raise the limit if it should pass."
                     )
                 self._data.append(value)
@@ -148,7 +191,7 @@ def encode_comment(text: str = "") -> bytes:
 def event_prefix(event_type: str) -> bytes:
     """Return what precedes an event's data, for data that is known to be one line."""
     if "\n" in event_type or "\r" in event_type:
-        raise SSEError(f"The event type {event_type!r} holds a line break. Remove it.")
+        raise StreamError(f"The event type {event_type!r} holds a line break. Remove it.")
     return b"event: " + event_type.encode() + b"\ndata: "
 
 
