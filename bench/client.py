@@ -23,7 +23,7 @@ from antiphon.protocol.request import Request
 from antiphon.protocol.response import Response
 from antiphon.protocol.synth import Synth
 from antiphon.wire import sse
-from antiphon.wire.openai import OpenAIDialect
+from antiphon.wire.openresponses import OpenAIDialect
 from bench.compare import ROOT, compare, extract, import_path
 from bench.serve import free_port
 from bench.stream_readers import CLIENTS, cost

@@ -13,8 +13,7 @@ from antiphon.protocol.response import Response
 from antiphon.protocol.synth import Synth
 from antiphon.wire import sse
 from antiphon.wire.chat.dialect import ChatDialect
-from antiphon.wire.openai import OpenAIDialect
-from antiphon.wire.openresponses import Dialect
+from antiphon.wire.openresponses import Dialect, OpenAIDialect
 from bench.table import show
 
 CHUNK = (

@@ -16,8 +16,7 @@ from antiphon.protocol.request import Request
 from antiphon.server.streaming.event_stream import EventStream
 from antiphon.transport.response import HttpResponse
 from antiphon.wire.chat.dialect import ChatDialect
-from antiphon.wire.openai import OpenAIDialect
-from antiphon.wire.openresponses import Dialect
+from antiphon.wire.openresponses import Dialect, OpenAIDialect
 from tests.adapters.openai_chat.test_fast_text import CHAT, STREAMS, event, slow_decoder
 from tests.adapters.scenes.openai import chunk, frame
 from tests.protocol.builders import make_synth

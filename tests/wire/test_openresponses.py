@@ -19,8 +19,7 @@ from antiphon.protocol.struct import InvalidValueError
 from antiphon.wire import sse
 from antiphon.wire.chat.dialect import ChatDialect
 from antiphon.wire.hashbrown.frames import HashbrownDialect
-from antiphon.wire.openai import OpenAIDialect
-from antiphon.wire.openresponses import Dialect, decode_request, failure_payload
+from antiphon.wire.openresponses import Dialect, OpenAIDialect, decode_request, failure_payload
 from tests.protocol.builders import NOW, final_response, make_response, synthesize, to_json
 from tests.spec.schema_checks import check_event, check_response
 

@@ -11,8 +11,7 @@ from antiphon.protocol.errors import ErrorPayload, RequestError
 from antiphon.protocol.events import WebSocketError
 from antiphon.protocol.items import user_message
 from antiphon.protocol.request import WebSocketCreate
-from antiphon.wire.openai import OpenAIDialect
-from antiphon.wire.openresponses import Dialect
+from antiphon.wire.openresponses import Dialect, OpenAIDialect
 from antiphon.wire.websocket import ClientMessage, add_lane, decode_message, websocket_error
 
 CREATE = {"type": "response.create", "model": "demo", "input": "Hi!"}

@@ -40,7 +40,7 @@ from antiphon.protocol.request import JsonObjectFormat, JsonSchemaFormat, Reques
 from antiphon.protocol.struct import JsonObject, drop_none
 from antiphon.protocol.tools import FunctionTool
 from antiphon.transport.request import Upstream
-from antiphon.wire import json, ndjson
+from antiphon.wire import json, sse
 
 DEFAULT_PORT = "11434"
 SAMPLING_OPTIONS = ("temperature", "top_p", "presence_penalty", "frequency_penalty", "seed", "stop")
@@ -267,7 +267,7 @@ class OllamaDecoder(Decoder):
     """Decodes one answer of Ollama."""
 
     def __init__(self, adapter: Adapter) -> None:
-        super().__init__(adapter, ndjson.Decoder(MAX_EVENT_BYTES))
+        super().__init__(adapter, sse.NdjsonDecoder(MAX_EVENT_BYTES))
         self._call_count = 0
         self._in_reasoning = False
 

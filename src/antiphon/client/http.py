@@ -333,7 +333,7 @@ class HttpEventSource:
         """Split data into SSE frames; None stands for the end of the stream."""
         try:
             return self._sse_decoder.close() if data is None else self._sse_decoder.feed(data)
-        except sse.SSEError as error:
+        except sse.StreamError as error:
             raise invalid_response_error(self._http.peer_name, str(error)) from None
 
     def _on_data(self, data: bytes) -> None:

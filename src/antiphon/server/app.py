@@ -22,8 +22,7 @@ from antiphon.server.endpoints.websocket import WebSocketEndpoint
 from antiphon.server.middleware import GatewayMiddleware, route_path
 from antiphon.server.service import Service
 from antiphon.server.settings import Settings
-from antiphon.wire.openai import OpenAIDialect
-from antiphon.wire.openresponses import Dialect
+from antiphon.wire.openresponses import Dialect, OpenAIDialect
 
 DOORS: dict[str, type[Dialect]] = {"/v1": Dialect, "/openai/v1": OpenAIDialect, "/openai": OpenAIDialect}
 """The dialect of each prefix."""

@@ -40,8 +40,7 @@ from antiphon.server.asgi import (
 from antiphon.server.settings import Settings
 from antiphon.transport.proxy import is_loopback
 from antiphon.wire.chat.dialect import ChatDialect
-from antiphon.wire.openai import OpenAIDialect
-from antiphon.wire.openresponses import Dialect
+from antiphon.wire.openresponses import Dialect, OpenAIDialect
 
 logger = logging.getLogger("antiphon.server")
 

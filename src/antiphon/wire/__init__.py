@@ -4,8 +4,7 @@ json             strict JSON with limits
 sse              Server-Sent Events, newline-delimited JSON
 aws_eventstream  AWS's binary event stream
 websocket        messages of the WebSocket endpoint
-openresponses    the specification's dialect, and the decoding of requests
-openai           OpenAI's dialect
+openresponses    the specification's dialect and OpenAI's, and the decoding of requests
 chat/            chat completions
 hashbrown/       Hashbrown's requests, frames and threads
 """

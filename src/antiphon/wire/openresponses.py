@@ -1,32 +1,50 @@
-"""The Open Responses specification's dialect: requests decoded, events and responses encoded.
+"""Requests decoded; events, responses and errors encoded as the specification or as OpenAI does.
 
 Inside Antiphon everything has the specification's names, and types that only OpenAI has carry the
 slug `openai:`. Requests in either dialect are accepted on either door; each door writes its own.
-`wire/openai.py` lists the differences.
+OpenAI's dialect, for clients built on its SDKs, differs from the specification's:
+
+- reasoning events are `response.reasoning_text.*` instead of `response.reasoning.*`;
+- `text.format.schema` is echoed as it is, not as null;
+- a failed stream ends with `response.failed` alone, without an `error` event before it;
+- OpenAI's own tools, items, content and annotations have no slug;
+- error types have other names; an unknown model is a 400, not a 404; errors have a `detail`;
+- text events always have `logprobs`, responses a `user`, and usage `cache_write_tokens`.
 """
 
+import re
 from collections.abc import Callable
-from typing import ClassVar, TypeVar
+from typing import ClassVar, TypeVar, get_args
 
 from msgspec import UNSET
 from msgspec.structs import replace
 
 from antiphon.protocol.errors import ErrorPayload, RequestError
 from antiphon.protocol.events import (
+    ContentPartAdded,
+    ContentPartDone,
     ErrorEvent,
     Event,
     LifecycleEvent,
     OutputItemAdded,
     OutputItemDone,
+    OutputTextAnnotationAdded,
+    OutputTextDelta,
+    OutputTextDone,
+    ReasoningDelta,
+    ReasoningDone,
     ResponseCompleted,
-    ResponseCreated,
     ResponseFailed,
-    ResponseIncomplete,
-    ResponseInProgress,
-    ResponseQueued,
     WebSocketError,
 )
-from antiphon.protocol.foreign.lenient import add_slugs
+from antiphon.protocol.foreign.lenient import (
+    OPENAI_ANNOTATIONS,
+    OPENAI_CONTENT,
+    OPENAI_ITEMS,
+    OPENAI_TOOLS,
+    SLUG,
+    add_slugs,
+)
 from antiphon.protocol.items import Item, Reasoning
 from antiphon.protocol.request import (
     INCLUDE_ENCRYPTED_REASONING,
@@ -35,7 +53,7 @@ from antiphon.protocol.request import (
     Request,
     WebSocketCreate,
 )
-from antiphon.protocol.response import CompactResource, Response
+from antiphon.protocol.response import CompactResource, Response, ResponseUsage
 from antiphon.protocol.struct import ProtocolStruct, decode, encode, to_builtins
 from antiphon.wire import sse
 
@@ -47,6 +65,19 @@ KNOWN_INCLUDES = frozenset(
 
 EFFORT_FALLBACKS = {"minimal": "low", "max": "xhigh"}
 """The specification's nearest value for an effort that only OpenAI has."""
+
+OPENAI_ERROR_TYPES = {
+    "invalid_request": "invalid_request_error",
+    "not_found": "invalid_request_error",
+    "too_many_requests": "rate_limit_error",
+    "model_error": "server_error",
+    "permission_denied": "permission_error",
+}
+"""The specification's error types, and OpenAI's."""
+
+# Only before a known name: a provider may be called `openai`, too, and begin its errors with it.
+_NAMES = "|".join(sorted(OPENAI_ITEMS | OPENAI_TOOLS | OPENAI_CONTENT | OPENAI_ANNOTATIONS))
+SLUG_PATTERN = re.compile(rf"\b{SLUG}(?=({_NAMES})\b)")
 
 PLACEHOLDER = 2**60
 """Marks the variable places of a template; no sequence number is as high."""
@@ -114,10 +145,8 @@ class Dialect:
     def encode_message(self, event: Event) -> bytes:
         """Encode one event as a WebSocket message."""
         # A turn on a WebSocket has exactly one terminal message, so no `error` before this one.
-        if isinstance(event, ResponseFailed):
-            ((_, data),) = self._encode_lifecycle(event)
-        else:
-            ((_, data),) = self.encode_event(event)
+        is_failed = isinstance(event, ResponseFailed)
+        ((_, data),) = self._encode_lifecycle(event) if is_failed else self.encode_event(event)
         return data
 
     def encode_websocket_error(self, error: WebSocketError) -> bytes:
@@ -140,7 +169,7 @@ class Dialect:
     def encode_error(self, payload: ErrorPayload, detail: str | None = None) -> bytes:
         """Encode the body of an HTTP error."""
         del detail
-        return encode({"error": to_builtins(payload)})
+        return encode({"error": to_builtins(self._rename_error(payload))})
 
     def error_status(self, error: RequestError) -> int:
         """Return the HTTP status of a caller's error."""
@@ -156,12 +185,11 @@ class Dialect:
 
     def visible_response(self, response: Response) -> Response:
         """Return a response as the client may see it."""
-        changes: dict[str, object] = {}
+        response = self._adapt_echo(response)
         # Encrypted reasoning is sent only to clients that ask for it in `include`.
         if self._hides_encrypted_content and any(map(_has_encrypted_content, response.output)):
-            changes["output"] = [_without_encrypted_content(item) for item in response.output]
-        response = self._adapt_echo(response)
-        return replace(response, **changes) if changes else response
+            response = replace(response, output=[_without_encrypted_content(item) for item in response.output])
+        return response
 
     def _rename_error(self, payload: ErrorPayload) -> ErrorPayload:
         return payload
@@ -180,11 +208,9 @@ class Dialect:
 
     def _encode_failed(self, event: ResponseFailed) -> list[EncodedEvent]:
         # "Error while streaming: an error event … will be followed by a response.failed event."
-        payload = failure_payload(event.response)
-        error = ErrorEvent(sequence_number=event.sequence_number, error=payload)
-        visible = self.visible_response(event.response)
-        failed = replace(event, sequence_number=event.sequence_number + 1, response=visible)
-        return [(error.type, encode(error)), (failed.type, self.encode(failed))]
+        error = ErrorEvent(sequence_number=event.sequence_number, error=failure_payload(event.response))
+        failed = replace(event, sequence_number=event.sequence_number + 1)
+        return [(error.type, encode(error)), *self._encode_lifecycle(failed)]
 
     def _encode_lifecycle(self, event: LifecycleEvent) -> list[EncodedEvent]:
         visible = replace(event, response=self.visible_response(event.response))
@@ -196,16 +222,83 @@ class Dialect:
         return [(event.type, self.encode(event))]
 
     ENCODERS: ClassVar[dict[type, Callable[..., list[EncodedEvent]]]] = {
-        ResponseCreated: _encode_lifecycle,
-        ResponseQueued: _encode_lifecycle,
-        ResponseInProgress: _encode_lifecycle,
-        ResponseCompleted: _encode_lifecycle,
-        ResponseIncomplete: _encode_lifecycle,
+        **dict.fromkeys(get_args(LifecycleEvent), _encode_lifecycle),
         ResponseFailed: _encode_failed,
         OutputItemAdded: _encode_item,
         OutputItemDone: _encode_item,
     }
     """Events that are not encoded as they are."""
+
+
+class OpenAIDialect(Dialect):
+    """Encodes events, responses and errors as OpenAI does."""
+
+    name = "openai"
+
+    def encode_sse(self, event: Event) -> bytes:
+        if isinstance(event, OutputTextDelta) and event.logprobs is UNSET:
+            return sse.event_prefix(event.type) + encode(event)[:-1] + b',"logprobs":[]}\n\n'
+        return super().encode_sse(event)
+
+    def encode_compaction(self, resource: CompactResource) -> bytes:
+        return self.encode(replace(resource, usage=_with_cache_write_tokens(resource.usage)))
+
+    def encode_error(self, payload: ErrorPayload, detail: str | None = None) -> bytes:
+        # FastAPI clients, such as those of Xaibo's server, read `detail`.
+        renamed = self._rename_error(payload)
+        return encode({"error": to_builtins(renamed), "detail": detail or renamed.message})
+
+    def error_status(self, error: RequestError) -> int:
+        payload = error.payload
+        is_unknown_model = payload.code == "model_not_found" and payload.param == "model"
+        return 400 if is_unknown_model else error.status
+
+    def encode(self, value: ProtocolStruct) -> bytes:
+        # Nearly no value has such a type, and the search is much cheaper than a second encoding.
+        data = encode(value)
+        if b'"openai:' not in data:
+            return data
+        return encode(to_builtins(value, lambda name: name.removeprefix(SLUG)))
+
+    def _rename_error(self, payload: ErrorPayload) -> ErrorPayload:
+        return rename_openai_error(payload)
+
+    def _adapt_echo(self, response: Response) -> Response:
+        if response.user is UNSET:
+            response = replace(response, user=None)
+        if response.usage is None:
+            return response
+        return replace(response, usage=_with_cache_write_tokens(response.usage))
+
+    def _encode_text(self, event: OutputTextDelta | OutputTextDone) -> list[EncodedEvent]:
+        data = encode(event)
+        has_logprobs = event.logprobs is not UNSET
+        return [(event.type, data if has_logprobs else data[:-1] + b',"logprobs":[]}')]
+
+    def _encode_part(self, event: ContentPartAdded | ContentPartDone | OutputTextAnnotationAdded) -> list[EncodedEvent]:
+        return [(event.type, self.encode(event))]
+
+    def _encode_reasoning(self, event: ReasoningDelta | ReasoningDone) -> list[EncodedEvent]:
+        name = event.type.replace("reasoning", "reasoning_text")
+        # The type comes first in the JSON, so a text that contains it is left alone.
+        return [(name, encode(event).replace(event.type.encode(), name.encode(), 1))]
+
+    ENCODERS: ClassVar[dict[type, Callable[..., list[EncodedEvent]]]] = Dialect.ENCODERS | {
+        ResponseFailed: Dialect.ENCODERS[ResponseCompleted],
+        ContentPartAdded: _encode_part,
+        ContentPartDone: _encode_part,
+        OutputTextAnnotationAdded: _encode_part,
+        OutputTextDelta: _encode_text,
+        OutputTextDone: _encode_text,
+        ReasoningDelta: _encode_reasoning,
+        ReasoningDone: _encode_reasoning,
+    }
+
+
+def rename_openai_error(payload: ErrorPayload) -> ErrorPayload:
+    """Return an error with OpenAI's type name, and without slugs in its message."""
+    type = OPENAI_ERROR_TYPES.get(payload.type, payload.type)
+    return replace(payload, type=type, message=SLUG_PATTERN.sub("", payload.message))
 
 
 def failure_payload(response: Response) -> ErrorPayload:
@@ -223,3 +316,9 @@ def _has_encrypted_content(item: Item) -> bool:
 
 def _without_encrypted_content(item: Item) -> Item:
     return replace(item, encrypted_content=UNSET) if isinstance(item, Reasoning) else item
+
+
+def _with_cache_write_tokens(usage: ResponseUsage) -> ResponseUsage:
+    details = usage.input_tokens_details
+    extra = {"cache_write_tokens": 0} | (details.extra or {})
+    return replace(usage, input_tokens_details=replace(details, extra=extra))

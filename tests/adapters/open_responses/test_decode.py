@@ -17,8 +17,7 @@ from antiphon.protocol.items import ExtensionItem, FunctionCall, Message, Reason
 from antiphon.protocol.parts import Part
 from antiphon.protocol.response import Response
 from antiphon.server.settings import Settings
-from antiphon.wire.openai import OpenAIDialect
-from antiphon.wire.openresponses import Dialect
+from antiphon.wire.openresponses import Dialect, OpenAIDialect
 from tests.adapters.open_responses.builders import (
     ADAPTER,
     CITED_MESSAGE,

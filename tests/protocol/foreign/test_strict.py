@@ -11,8 +11,7 @@ from antiphon.protocol.fold import fold
 from antiphon.protocol.foreign.strict import ForeignChecker
 from antiphon.protocol.rules import RULES
 from antiphon.wire import sse
-from antiphon.wire.openai import OpenAIDialect
-from antiphon.wire.openresponses import Dialect
+from antiphon.wire.openresponses import Dialect, OpenAIDialect
 from tests.protocol.broken_streams import (
     FAILED,
     KNOWN_MISTAKES,

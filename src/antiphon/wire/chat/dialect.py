@@ -49,8 +49,7 @@ from antiphon.protocol.request import Request
 from antiphon.protocol.response import Response, ResponseUsage
 from antiphon.protocol.struct import encode, to_builtins
 from antiphon.wire.chat.request import ChatRequest
-from antiphon.wire.openai import OpenAIDialect
-from antiphon.wire.openresponses import EncodedEvent, failure_payload
+from antiphon.wire.openresponses import EncodedEvent, OpenAIDialect, failure_payload
 
 SEPARATOR = "\n\n"
 """Between two messages, and between two pieces of reasoning."""
