@@ -6,7 +6,7 @@ from msgspec import UNSET
 
 from antiphon.protocol import parts
 from antiphon.protocol.errors import RequestError
-from antiphon.protocol.items import Item, Message
+from antiphon.protocol.items import ExtensionContent, Item, Message
 from antiphon.protocol.request import Request
 from antiphon.protocol.struct import ProtocolStruct, join_path, list_unknown_fields
 from antiphon.protocol.tools import (
@@ -115,7 +115,7 @@ def warn_of_unused_content(items: Iterable[Item]) -> list[parts.Warn]:
         # An assistant message may come back with any field that its provider has added.
         if isinstance(item, Message) and item.role != "assistant":
             for number, part in enumerate(item.content):
-                if part.extra is UNSET or part.accepts_unknown_types:
+                if isinstance(part, ExtensionContent):
                     continue
                 for name in list_unknown_fields(part):
                     # The features of an adapter report a file that it cannot send.

@@ -3,14 +3,14 @@
 Every event is either a delta or a step of a state machine; `rules` has the tables of both.
 """
 
-from typing import ClassVar, Literal, cast
+from typing import Literal, cast
 
 from msgspec import UNSET, UnsetType
 
 from antiphon.protocol.errors import ErrorPayload
 from antiphon.protocol.items import Content, Item, LogProb, TextAnnotation
 from antiphon.protocol.response import Response
-from antiphon.protocol.struct import ProtocolStruct, decode_as
+from antiphon.protocol.struct import ExtensionStruct, ProtocolStruct, decode_as
 
 
 class SequencedEvent(ProtocolStruct):
@@ -227,12 +227,10 @@ class WebSocketError(ProtocolStruct):
     stream_id: str | UnsetType = UNSET
 
 
-# The last member of the union: it takes every type that is written `slug:name`.
-class ExtensionEvent(SequencedEvent):
+class ExtensionEvent(ExtensionStruct):
     """An event that is not in the specification, `slug:name`; `extra` holds its fields."""
 
-    accepts_unknown_types: ClassVar[bool] = True
-    type: str
+    sequence_number: int
 
 
 LifecycleEvent = (

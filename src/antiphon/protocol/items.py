@@ -4,11 +4,20 @@ One class per type serves as input and as output. An output item always has an `
 call always has a `status`. As input both may be missing.
 """
 
-from typing import Annotated, ClassVar, Literal, cast
+from typing import Annotated, Literal, cast
 
 from msgspec import UNSET, Meta, UnsetType, field
 
-from antiphon.protocol.struct import InvalidValueError, ProtocolStruct, encode, is_extension_type, join_path
+from antiphon.protocol.struct import (
+    ExtensionStruct,
+    InvalidValueError,
+    ProtocolStruct,
+    as_object,
+    as_string,
+    encode,
+    is_extension_type,
+    join_path,
+)
 
 # The limits of the OpenAPI file, in characters.
 # The file limits input only; they apply to output here too, because clients send it back.
@@ -62,11 +71,8 @@ class UrlCitation(ProtocolStruct):
     title: str
 
 
-class ExtensionAnnotation(ProtocolStruct):
+class ExtensionAnnotation(ExtensionStruct):
     """An annotation of a type that is not in the specification."""
-
-    accepts_unknown_types: ClassVar[bool] = True
-    type: str
 
 
 TextAnnotation = UrlCitation | ExtensionAnnotation
@@ -80,12 +86,9 @@ class TopLogProb(ProtocolStruct):
     bytes: list[int]
 
 
-class LogProb(ProtocolStruct):
+class LogProb(TopLogProb):
     """The token the model chose, its log probability, and the most likely ones."""
 
-    token: str
-    logprob: float
-    bytes: list[int]
     top_logprobs: list[TopLogProb]
 
 
@@ -127,11 +130,8 @@ class ReasoningText(ProtocolStruct):
 
 
 # Any union of parts accepts these, so a part that only one provider knows survives a round trip.
-class ExtensionContent(ProtocolStruct):
+class ExtensionContent(ExtensionStruct):
     """A part of a type that is not in the specification, `slug:name`; `extra` holds its fields."""
-
-    accepts_unknown_types: ClassVar[bool] = True
-    type: str
 
 
 Content = (
@@ -150,13 +150,7 @@ Content = (
 
 def content_text(part: Content) -> str:
     """Return the text of a part, or the empty string if it has none."""
-    match part:
-        case RefusalContent():
-            return part.refusal
-        case InputText() | OutputText() | TextContent() | SummaryText() | ReasoningText():
-            return part.text
-        case _:
-            return ""
+    return part.refusal if isinstance(part, RefusalContent) else getattr(part, "text", "")
 
 
 Role = Literal["user", "assistant", "system", "developer"]
@@ -194,13 +188,12 @@ class Message(ProtocolStruct):
         if isinstance(content, list):
             allowed = _ASSISTANT_CONTENT_TYPES if assistant else _PROMPT_CONTENT_TYPES
             for index, part in enumerate(cast("list[object]", content)):
-                name = cast("dict[str, object]", part).get("type") if isinstance(part, dict) else ""
-                if isinstance(name, str) and name and name not in allowed | _own_extension_type(name):
+                name = as_string(as_object(part).get("type"))
+                if name and name not in allowed and not is_extension_type(name):
                     known = ", ".join(f"'{value}'" for value in sorted(allowed))
-                    name = name[:80]
                     raise InvalidValueError(
                         join_path(path, f"content[{index}].type"),
-                        f"a message of role '{raw.get('role')}' cannot hold '{name}'; use {known}",
+                        f"a message of role '{raw.get('role')}' cannot hold '{name[:80]}'; use {known}",
                     )
         return raw
 
@@ -208,10 +201,6 @@ class Message(ProtocolStruct):
     def text(self) -> str:
         """The text of all parts, joined."""
         return "".join(map(content_text, self.content))
-
-
-def _own_extension_type(name: str) -> frozenset[str]:
-    return frozenset({name}) if is_extension_type(name) else frozenset()
 
 
 class FunctionCall(ProtocolStruct):
@@ -273,11 +262,9 @@ class ItemReference(ProtocolStruct):
     id: str
 
 
-class ExtensionItem(ProtocolStruct):
+class ExtensionItem(ExtensionStruct):
     """An item of a type that is not in the specification, `slug:name`; `extra` holds its fields."""
 
-    accepts_unknown_types: ClassVar[bool] = True
-    type: str
     id: str | UnsetType = UNSET
     # Any string, because a hosted tool has its own statuses, such as `searching`.
     status: str | UnsetType = UNSET
@@ -314,17 +301,17 @@ CallKey = tuple[str, str]
 
 def call_key(item: Item) -> CallKey | None:
     """Return the key of a call; None if the item is no call."""
-    if isinstance(item, FunctionCall):
-        return ("function_call", item.call_id)
-    if isinstance(item, ExtensionItem) and item.type == CUSTOM_TOOL_CALL:
-        return ("custom_tool_call", str(item.get("call_id", "")))
-    return None
+    return _call_key(item, FunctionCall, CUSTOM_TOOL_CALL)
 
 
 def output_key(item: Item) -> CallKey | None:
     """Return the key of the call that an output answers; None if the item is no output."""
-    if isinstance(item, FunctionCallOutput):
+    return _call_key(item, FunctionCallOutput, CUSTOM_TOOL_CALL_OUTPUT)
+
+
+def _call_key(item: Item, function: type[FunctionCall | FunctionCallOutput], custom_type: str) -> CallKey | None:
+    if isinstance(item, function):
         return ("function_call", item.call_id)
-    if isinstance(item, ExtensionItem) and item.type == CUSTOM_TOOL_CALL_OUTPUT:
+    if isinstance(item, ExtensionItem) and item.type == custom_type:
         return ("custom_tool_call", str(item.get("call_id", "")))
     return None

@@ -1,6 +1,6 @@
 """The response resource, its usage, error and warnings."""
 
-from typing import Literal
+from typing import Any, Literal
 
 from msgspec import UNSET, UnsetType, field
 
@@ -107,6 +107,7 @@ class Response(ProtocolStruct):
     metadata: Metadata = field(default_factory=dict[str, str])
     safety_identifier: str | None = None
     prompt_cache_key: str | None = None
+    # Not in the specification: omitted unless the client used it.
     user: str | UnsetType | None = UNSET
     conversation: ConversationParam | UnsetType = UNSET
     warnings: list[ResponseWarning] | UnsetType = field(default=UNSET, name="antiphon:warnings")
@@ -114,38 +115,13 @@ class Response(ProtocolStruct):
     @classmethod
     def new(cls, request: Request, *, id: str, created_at: int) -> "Response":
         """Return the initial response of a request, with the request's fields echoed."""
-        return cls(
-            id=id,
-            created_at=created_at,
-            # A background response is announced as queued; the worker then marks it in progress.
-            status="queued" if request.background else "in_progress",
-            model=request.model or "",
-            previous_response_id=request.previous_response_id,
-            instructions=request.instructions,
-            tools=request.tools,
-            tool_choice=request.tool_choice,
-            truncation=request.truncation,
-            parallel_tool_calls=request.parallel_tool_calls,
-            text=request.text,
-            # The specification requires a number here, so the usual defaults stand for "not set".
-            top_p=1.0 if request.top_p is None else request.top_p,
-            presence_penalty=request.presence_penalty or 0.0,
-            frequency_penalty=request.frequency_penalty or 0.0,
-            top_logprobs=request.top_logprobs or 0,
-            temperature=1.0 if request.temperature is None else request.temperature,
-            reasoning=request.reasoning,
-            max_output_tokens=request.max_output_tokens,
-            max_tool_calls=request.max_tool_calls,
-            store=request.store,
-            background=request.background,
-            service_tier=request.service_tier,
-            metadata=request.metadata,
-            safety_identifier=request.safety_identifier,
-            prompt_cache_key=request.prompt_cache_key,
-            # Not in the specification: omitted unless the client used it.
-            user=UNSET if request.user is None else request.user,
-            conversation=request.conversation or UNSET,
-        )
+        # Where the client set nothing, the response's own default applies: the specification requires
+        # a number for `top_p` and its like.
+        given: dict[str, Any] = {name: value for name in ECHOED_FIELDS if (value := getattr(request, name)) is not None}
+        # A background response is announced as queued; the worker then marks it in progress.
+        status = "queued" if request.background else "in_progress"
+        given.setdefault("model", "")
+        return cls(**given, id=id, created_at=created_at, status=status)
 
     @property
     def output_text(self) -> str:
@@ -157,6 +133,10 @@ class Response(ProtocolStruct):
             for part in item.content
             if isinstance(part, OutputText)
         )
+
+
+ECHOED_FIELDS = [name for name in Request.__struct_fields__ if name in Response.__struct_fields__ and name != "extra"]
+"""The fields of a request that its response has too."""
 
 
 class CompactResource(ProtocolStruct):

@@ -8,21 +8,11 @@ and fields without an attribute are kept in `extra`.
 A field whose default is `UNSET` is optional: null is accepted for it and never written.
 """
 
+import re
 from collections.abc import Callable, Container, Mapping, Sequence
 from functools import cache
 from types import NoneType, UnionType
-from typing import (
-    Annotated,
-    ClassVar,
-    Literal,
-    TypeVar,
-    Union,
-    cast,
-    dataclass_transform,
-    get_args,
-    get_origin,
-    get_type_hints,
-)
+from typing import Annotated, Literal, TypeVar, Union, cast, dataclass_transform, get_args, get_origin, get_type_hints
 
 import msgspec
 from msgspec import UNSET, UnsetType, field
@@ -94,9 +84,6 @@ class ProtocolStruct(msgspec.Struct, metaclass=ProtocolStructMeta):
 
     extra: dict[str, object] | UnsetType = field(default=UNSET, name=EXTRA_FIELD)
 
-    accepts_unknown_types: ClassVar[bool] = False
-    """Whether a union uses this class for a `type` that no other member has."""
-
     @classmethod
     def normalize(cls, raw: dict[str, object], path: str) -> dict[str, object]:
         """Convert a lenient spelling to the strict one; may raise InvalidValueError."""
@@ -108,11 +95,15 @@ class ProtocolStruct(msgspec.Struct, metaclass=ProtocolStructMeta):
         return default if self.extra is UNSET else self.extra.get(name, default)
 
 
+class ExtensionStruct(ProtocolStruct):
+    """The member of a union that takes every `type` of the form `slug:name`."""
+
+    type: str
+
+
 def list_unknown_fields(struct: ProtocolStruct) -> list[str]:
     """Return the names of unknown fields that are not null and not an extension's."""
-    if struct.extra is UNSET:
-        return []
-    fields = struct.extra.items()
+    fields = (struct.extra or {}).items()
     return [name for name, given in fields if given is not None and not is_extension_type(name)]
 
 
@@ -151,8 +142,8 @@ def to_builtins(value: object, rename_type: Callable[[str], str] | None = None) 
         if value.extra is not UNSET:
             # Twice: the known fields come first, and none is overwritten by an unknown one.
             out = {**out, **value.extra, **out}
-        if rename_type and value.accepts_unknown_types:
-            out["type"] = rename_type(str(out["type"]))
+        if rename_type and isinstance(value, ExtensionStruct):
+            out["type"] = rename_type(value.type)
         return out
     if isinstance(value, list):
         return [to_builtins(member, rename_type) for member in cast("list[object]", value)]
@@ -176,14 +167,14 @@ def decoder_for(annotation: object) -> DecodeFunction:
         return _union_decoder(get_args(annotation))
     if origin is Annotated and _contains_structs(get_args(annotation)[0]):
         return _list_length_decoder(*get_args(annotation)[:2])
-    if origin is Literal:
-        return _literal_decoder(get_args(annotation))
-    return _builtin_decoder(annotation)
+    members = get_args(annotation) if origin in UNION_ORIGINS else (annotation,)
+    if get_origin(members[0]) is Literal and members[1:] in ((), (NoneType,)):
+        return _literal_decoder(get_args(members[0]), nullable=NoneType in members)
+    return _builtin_decoder(annotation, members)
 
 
 def _struct_class(annotation: object) -> type[ProtocolStruct] | None:
-    is_one = isinstance(annotation, type) and issubclass(annotation, ProtocolStruct)
-    return cast("type[ProtocolStruct]", annotation) if is_one else None
+    return annotation if isinstance(annotation, type) and issubclass(annotation, ProtocolStruct) else None
 
 
 def _contains_structs(annotation: object) -> bool:
@@ -285,7 +276,7 @@ def _union_by_type_decoder(kinds: Sequence[type[ProtocolStruct]]) -> DecodeFunct
         return decoder_for(kinds[0])
     # Resolved once per union: decoding an item is then one dictionary lookup.
     table = {name: decoder_for(kind) for kind in kinds for name in type_names(kind)}
-    rest = next((decoder_for(kind) for kind in kinds if kind.accepts_unknown_types), None)
+    rest = next((decoder_for(kind) for kind in kinds if issubclass(kind, ExtensionStruct)), None)
     known = ", ".join(f"'{name}'" for name in table)
 
     def decode_kind(raw: object, path: str) -> object:
@@ -308,29 +299,21 @@ def _union_by_type_decoder(kinds: Sequence[type[ProtocolStruct]]) -> DecodeFunct
 
 def type_names(kind: type[ProtocolStruct]) -> tuple[str, ...]:
     """Return the values of `type` that a class represents."""
-    return tuple(get_args(get_type_hints(kind)["type"])) if not kind.accepts_unknown_types else ()
+    return get_args(get_type_hints(kind)["type"])
 
 
-def _literal_decoder(allowed: Sequence[object]) -> DecodeFunction:
+def _literal_decoder(allowed: Sequence[object], *, nullable: bool) -> DecodeFunction:
     names = ", ".join(f"'{value}'" for value in allowed)
 
     def decode_literal(raw: object, path: str) -> object:
-        if isinstance(raw, str | int | None) and raw in allowed:
+        if (isinstance(raw, str | int) and raw in allowed) or (raw is None and nullable):
             return raw
         raise InvalidValueError(path, f"expected one of {names}, got {_describe_json(raw)}")
 
     return decode_literal
 
 
-def _builtin_decoder(annotation: object) -> DecodeFunction:
-    literal = next((m for m in get_args(annotation) if get_origin(m) is Literal), None)
-    allowed = get_args(literal) if get_origin(annotation) is not Annotated else ()
-    nullable = NoneType in get_args(annotation)
-    if allowed and {type(value) for value in allowed} == {str} and len(get_args(annotation)) == 2:
-        decode_literal = _literal_decoder(allowed)
-        return lambda raw, path: None if raw is None and nullable else decode_literal(raw, path)
-
-    members = get_args(annotation) if get_origin(annotation) in UNION_ORIGINS else (annotation,)
+def _builtin_decoder(annotation: object, members: Sequence[object]) -> DecodeFunction:
     exact = frozenset(members) if PRIMITIVE_TYPES.issuperset(members) else frozenset[object]()
 
     def decode_builtin(raw: object, path: str) -> object:
@@ -349,37 +332,27 @@ def _builtin_decoder(annotation: object) -> DecodeFunction:
 
 def _find_invalid_entry(raw: object, annotation: object) -> str:
     """Return the path of the entry that does not fit; msgspec does not report it."""
-    if isinstance(raw, dict):
-        entries = cast("dict[str, object]", raw).items()
-        return next((f".{name[:80]}" for name, v in entries if not _converts({name: v}, annotation)), "")
-    if isinstance(raw, list):
-        members = enumerate(cast("list[object]", raw))
-        return next((f"[{index}]" for index, v in members if not _converts([v], annotation)), "")
+    entries: list[tuple[str, object]] = [(f"[{index}]", [entry]) for index, entry in enumerate(as_array(raw))]
+    entries += [(f".{name[:80]}", {name: member}) for name, member in as_object(raw).items()]
+    for place, alone in entries:
+        try:
+            msgspec.convert(alone, annotation)
+        except msgspec.ValidationError:
+            return place
     return ""
 
 
-def _converts(raw: object, annotation: object) -> bool:
-    try:
-        msgspec.convert(raw, annotation)
-    except msgspec.ValidationError:
-        return False
-    return True
+_JSON_NAMES: dict[type, str] = {
+    NoneType: "null",
+    bool: "a boolean",
+    int: "a number",
+    float: "a number",
+    list: "an array",
+}
 
 
 def _describe_json(raw: object) -> str:
-    match raw:
-        case None:
-            return "null"
-        case bool():
-            return "a boolean"
-        case str():
-            return f"'{raw[:40]}'"
-        case int() | float():
-            return "a number"
-        case list():
-            return "an array"
-        case _:
-            return "an object"
+    return f"'{raw[:40]}'" if isinstance(raw, str) else _JSON_NAMES.get(type(raw), "an object")
 
 
 def join_path(path: str, name: str) -> str:
@@ -387,7 +360,7 @@ def join_path(path: str, name: str) -> str:
     return f"{path}.{name}" if path else name
 
 
-_SLUG_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_")
+_EXTENSION_TYPE = re.compile(r"\w+:\w+", re.ASCII)
 
 
 def is_extension_type(name: str) -> bool:
@@ -396,5 +369,4 @@ def is_extension_type(name: str) -> bool:
     >>> is_extension_type("acme:search_result"), is_extension_type("search_result")
     (True, False)
     """
-    slug, _, rest = name.partition(":")
-    return bool(slug and rest) and _SLUG_CHARACTERS.issuperset(slug) and _SLUG_CHARACTERS.issuperset(rest)
+    return _EXTENSION_TYPE.fullmatch(name) is not None

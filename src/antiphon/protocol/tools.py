@@ -6,7 +6,7 @@ are encoded for a provider, because stored items may come from anywhere.
 """
 
 from collections.abc import Mapping
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 from msgspec import Meta
 
@@ -19,7 +19,7 @@ from antiphon.protocol.items import (
     FunctionName,
     LongText,
 )
-from antiphon.protocol.struct import ProtocolStruct, decode
+from antiphon.protocol.struct import ExtensionStruct, ProtocolStruct, decode
 
 
 class FunctionTool(ProtocolStruct):
@@ -32,11 +32,8 @@ class FunctionTool(ProtocolStruct):
     strict: bool | None = None
 
 
-class ExtensionTool(ProtocolStruct):
+class ExtensionTool(ExtensionStruct):
     """A tool of a type that is not in the specification, `slug:name`; `extra` holds its fields."""
-
-    accepts_unknown_types: ClassVar[bool] = True
-    type: str
 
 
 Tool = FunctionTool | ExtensionTool
@@ -62,11 +59,8 @@ class FunctionToolChoice(ProtocolStruct):
     name: str
 
 
-class ExtensionToolChoice(ProtocolStruct):
+class ExtensionToolChoice(ExtensionStruct):
     """A tool of a type that is not in the specification."""
-
-    accepts_unknown_types: ClassVar[bool] = True
-    type: str
 
 
 SpecificToolChoice = FunctionToolChoice | ExtensionToolChoice
@@ -137,13 +131,8 @@ def tool_name(tool: Tool | SpecificToolChoice) -> str | None:
 
 def must_call(choice: ToolChoice) -> bool:
     """Return whether a tool choice forces the model to call a tool."""
-    match choice:
-        case "required" | FunctionToolChoice() | ExtensionToolChoice():
-            return True
-        case AllowedTools(mode="required"):
-            return True
-        case _:
-            return False
+    mode = choice.mode if isinstance(choice, AllowedTools) else choice
+    return mode == "required" or isinstance(mode, FunctionToolChoice | ExtensionToolChoice)
 
 
 NonEmptyString = Annotated[str, Meta(min_length=1)]

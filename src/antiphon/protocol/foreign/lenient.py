@@ -27,6 +27,7 @@ from antiphon.protocol.items import (
 )
 from antiphon.protocol.response import Response
 from antiphon.protocol.struct import (
+    ExtensionStruct,
     InvalidValueError,
     JsonObject,
     ProtocolStruct,
@@ -264,7 +265,7 @@ class LenientReader:
         name = as_string(raw.get("type"))
         typed = [kind for kind in kinds if "type" in kind.__struct_fields__]
         known = next((kind for kind in typed if name in type_names(kind)), None)
-        extension = next((kind for kind in kinds if kind.accepts_unknown_types), None)
+        extension = next((kind for kind in kinds if issubclass(kind, ExtensionStruct)), None)
         if self._slug and extension and known not in REPAIRABLE:
             return self._read_struct(extension, raw | {"type": add_slug(name, self._slug)})
         return self._read_struct(known or extension or kinds[0], raw)

@@ -3,7 +3,7 @@
 These types check shapes only; `request.py` gives them a meaning. Other fields go to `extra`.
 """
 
-from typing import Annotated, ClassVar, Literal, cast
+from typing import Annotated, Literal, cast
 
 from msgspec import Meta, field
 
@@ -18,7 +18,7 @@ from antiphon.protocol.request import (
     TextFormat,
     Verbosity,
 )
-from antiphon.protocol.struct import ProtocolStruct
+from antiphon.protocol.struct import ExtensionStruct, ProtocolStruct
 from antiphon.protocol.tools import ToolChoiceMode
 
 Role = Literal["system", "developer", "user", "assistant", "tool", "function"]
@@ -194,11 +194,8 @@ class CustomTool(ProtocolStruct):
     custom: Custom
 
 
-class OtherTool(ProtocolStruct):
+class OtherTool(ExtensionStruct):
     """A tool of another type, `slug:name`."""
-
-    accepts_unknown_types: ClassVar[bool] = True
-    type: str
 
 
 class ToolName(ProtocolStruct):
