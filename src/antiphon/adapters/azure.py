@@ -13,13 +13,11 @@ from urllib.parse import quote
 
 from antiphon.adapters.base import Prompt, Provider
 from antiphon.adapters.openai_chat.adapter import ChatCompletions
-from antiphon.adapters.openai_chat.decode import REASONS
+from antiphon.adapters.openai_chat.decode import REASONS as REASONS
 from antiphon.adapters.openai_chat.servers import OPENAI_FEATURES, ChatQuirks
 from antiphon.protocol.struct import InvalidValueError
 from antiphon.protocol.tools import CUSTOM_TOOL
 from antiphon.transport.request import Credential, EntraToken, Key, Upstream
-
-__all__ = ["REASONS", "Azure"]
 
 V1_PATH = "/openai/v1"
 
@@ -46,8 +44,7 @@ class Azure(ChatCompletions):
         if table.get("profile", "entra") != "entra":
             raise InvalidValueError("profile", f'for {cls.name} there is only profile = "entra".')
         if {"base_url", "endpoint"} <= table.keys():
-            reason = "base_url says already where to ask"
-            raise InvalidValueError("endpoint", f"{reason}. Give only one of them.")
+            raise InvalidValueError("endpoint", "base_url says already where to ask. Give only one of them.")
 
     def __init__(self, provider: Provider) -> None:
         super().__init__(provider)
@@ -57,28 +54,20 @@ class Azure(ChatCompletions):
 
     def url(self, prompt: Prompt) -> str:
         """Return the address of the prompt's deployment, or the common `v1` address."""
-        if self.provider.api_version is None:
-            return f"{self._v1_url}{self.path}"
-        deployment = quote(prompt.model, safe="")
-        return self._versioned_url(f"/deployments/{deployment}{self.path}")
+        return self._url(self.path, f"/deployments/{quote(prompt.model, safe='')}{self.path}")
 
     def credential(self) -> Credential:
         """Return an API key, or a token of Entra ID if the provider's profile is `entra`."""
         return EntraToken() if self.provider.profile == "entra" else Key("api-key", "")
 
     def models_request(self) -> Upstream:
-        """Return the request that lists the models."""
-        versioned = self.provider.api_version is not None
-        url = self._versioned_url("/models") if versioned else f"{self._v1_url}/models"
-        return Upstream(method="GET", url=url)
+        return Upstream(method="GET", url=self._url("/models", "/models"))
 
-    def responses_url(self) -> str | None:
+    def responses_url(self) -> str:
         """Return the `v1` address, which every resource has, whatever its `api_version`."""
-        return self._v1_url
-
-    @property
-    def _v1_url(self) -> str:
         return f"{self.endpoint}{V1_PATH}"
 
-    def _versioned_url(self, path: str) -> str:
-        return f"{self.endpoint}/openai{path}?api-version={self.provider.api_version}"
+    def _url(self, path: str, versioned_path: str) -> str:
+        if (version := self.provider.api_version) is None:
+            return f"{self.endpoint}{V1_PATH}{path}"
+        return f"{self.endpoint}/openai{versioned_path}?api-version={version}"

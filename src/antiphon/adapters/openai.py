@@ -8,10 +8,8 @@ from typing import ClassVar
 
 from antiphon.adapters.base import Provider
 from antiphon.adapters.openai_chat.adapter import ChatCompletions
-from antiphon.adapters.openai_chat.decode import REASONS
-from antiphon.adapters.openai_chat.servers import find_server, is_openai
-
-__all__ = ["REASONS", "OpenAI"]
+from antiphon.adapters.openai_chat.decode import REASONS as REASONS
+from antiphon.adapters.openai_chat.servers import OPENAI, find_server
 
 MODELS_WITHOUT_REASONING = ("gpt-3.5", "gpt-4", "chatgpt-4o")
 """Prefixes of the names of OpenAI's models that take no `reasoning_effort`."""
@@ -27,8 +25,8 @@ class OpenAI(ChatCompletions):
 
     def __init__(self, provider: Provider) -> None:
         super().__init__(provider)
-        self.is_openai = is_openai(self.base_url)
         server = find_server(self.base_url)
+        self.is_openai = server is OPENAI
         self.quirks = server.quirks
         self.features = server.features
         self.hosted_tools = server.hosted_tools

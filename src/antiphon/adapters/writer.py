@@ -9,11 +9,9 @@ from typing import ClassVar
 
 from antiphon.adapters.base import Prompt, Provider, collect_names
 from antiphon.adapters.openai_chat.adapter import ChatCompletions
-from antiphon.adapters.openai_chat.decode import REASONS
+from antiphon.adapters.openai_chat.decode import REASONS as REASONS
 from antiphon.protocol.struct import JsonObject
 from antiphon.protocol.tools import ToolChoice
-
-__all__ = ["REASONS", "Writer"]
 
 
 class Writer(ChatCompletions):
@@ -43,9 +41,7 @@ class Writer(ChatCompletions):
         return body
 
     def encode_tool_choice(self, choice: ToolChoice) -> object:
-        """Encode the tool choice, wrapped in an object."""
         return {"value": super().encode_tool_choice(choice)}
 
     def decode_models(self, body: object) -> list[str]:
-        """Return the names in the list of models."""
         return collect_names(body, "models", "id")

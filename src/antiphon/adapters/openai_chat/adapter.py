@@ -33,15 +33,8 @@ from antiphon.protocol.tools import (
 )
 from antiphon.transport.request import Upstream
 
-SHARED_FIELDS = (
-    "temperature",
-    "top_p",
-    "presence_penalty",
-    "frequency_penalty",
-    "stop",
-    "prompt_cache_key",
-    "safety_identifier",
-    "user",
+SHARED_FIELDS = tuple(
+    "temperature top_p presence_penalty frequency_penalty stop prompt_cache_key safety_identifier user".split()
 )
 """The fields with the same name and meaning in both APIs."""
 
@@ -56,7 +49,6 @@ class ChatCompletions(Adapter):
     """The features that are given up when an error of the server says that it lacks them."""
 
     def encode(self, prompt: Prompt) -> Upstream:
-        """Encode a prompt as a chat request."""
         messages = ChatMessagesEncoder(prompt, self.quirks).encode()
         body: JsonObject = {"model": prompt.model, "messages": messages}
         body |= self.encode_options(prompt)
@@ -69,8 +61,6 @@ class ChatCompletions(Adapter):
         return Upstream(url=self.url(prompt), body=body)
 
     def decoder(self, prompt: Prompt) -> Decoder:
-        """Return a decoder for the answer."""
-        del prompt
         return ChatDecoder(self)
 
     def fallback_adapter(self, error: UpstreamError) -> Adapter | None:
@@ -96,7 +86,6 @@ class ChatCompletions(Adapter):
 
     def url(self, prompt: Prompt) -> str:
         """Return the address to which a prompt is sent."""
-        del prompt
         return f"{self.base_url}{self.path}"
 
     def encode_options(self, prompt: Prompt) -> JsonObject:
@@ -122,7 +111,6 @@ class ChatCompletions(Adapter):
         return {"reasoning_effort": reasoning.effort} if reasoning and reasoning.effort else {}
 
     def encode_tools(self, prompt: Prompt) -> JsonObject:
-        """Encode the tools and the tool choice."""
         request = prompt.request
         tools, choice = request.tools, request.tool_choice
         rejects_name = servers.NAMED_CHOICE in self.rejected_features
@@ -138,7 +126,6 @@ class ChatCompletions(Adapter):
         return body
 
     def encode_tool(self, tool: Tool) -> JsonObject:
-        """Encode one tool."""
         if isinstance(tool, ExtensionTool):
             name = decode_custom_tool(tool).name
             grammar = encode_grammar(tool.get("format"))
@@ -147,7 +134,6 @@ class ChatCompletions(Adapter):
         return tagged_object("function", tool.name, **fields, strict=tool.strict)
 
     def encode_tool_choice(self, choice: ToolChoice) -> object:
-        """Encode the tool choice."""
         match choice:
             case FunctionToolChoice(name=name):
                 return tagged_object("function", name)

@@ -2,13 +2,19 @@
 
 Dialect notes: a whole answer is one chunk whose choice has a `message` instead of a `delta`. A
 call's id and name come once, its arguments in fragments, and only the index says which call a
-fragment belongs to; servers repeat, omit and reuse all three, which `ToolCalls` handles.
-Reasoning comes in one of three fields; `reasoning_state.py` keeps what is sent back with it. Usage
-may come in any chunk, usually in a last one without choices. `[DONE]` ends a stream, even one
-without a finish reason.
+fragment belongs to; servers repeat, omit and reuse all three, which `ToolCalls` handles. Usage may
+come in any chunk, usually in a last one without choices. `[DONE]` ends a stream, even one without a
+finish reason.
+
+Reasoning comes in one of three fields, and is sent back in the same one (`ChatSeal`). OpenRouter
+repeats it in the message's `reasoning_details`, with signatures; a stream splits one detail over
+several chunks. Gemini signs calls in their `extra_content` and rejects a conversation without these
+signatures.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
 
 import msgspec
 
@@ -17,9 +23,9 @@ from antiphon.adapters.errors import ErrorInfo, parse_error
 from antiphon.adapters.json_access import to_json_text
 from antiphon.adapters.media import convert_logprobs
 from antiphon.adapters.openai_chat.fast_text import ChatTextFastPath
-from antiphon.adapters.openai_chat.reasoning_state import ChatSeal, ReasoningState, seal_part
 from antiphon.adapters.openai_chat.wire_types import (
     AnnotationBody,
+    ChatSeal,
     Choice,
     Chunk,
     ContentPiece,
@@ -33,43 +39,121 @@ from antiphon.adapters.openai_chat.wire_types import (
 from antiphon.protocol import items, parts
 from antiphon.protocol.items import CUSTOM_TOOL_CALL, MAX_CALL_ID_LENGTH, ExtensionItem, ItemStatus
 from antiphon.protocol.parts import Part
-from antiphon.protocol.struct import JsonObject, as_object
-from antiphon.protocol.surrogates import repair_surrogates
+from antiphon.protocol.struct import JsonObject, as_array, as_object, as_string, drop_none
+from antiphon.protocol.surrogates import repair_surrogates, repair_value
 from antiphon.wire import json, sse
 
+DETAIL_TEXT_FIELDS = {"reasoning.text": "text", "reasoning.summary": "summary"}
+"""The types of details that are split over chunks, and the field with their text."""
 
+
+def seal_part(seal: ChatSeal, key: parts.Key = 0) -> parts.Reasoning:
+    """Return the part for a seal, whose strings may contain split surrogate pairs."""
+    return parts.Reasoning(key=key, encrypted_content=to_json_text(repair_value(seal)))
+
+
+class ReasoningDetail:
+    """One reasoning detail, assembled from the fragments of a stream."""
+
+    __slots__ = ("_fields", "_text")
+
+    def __init__(self, fragment: JsonObject) -> None:
+        self._fields = fragment
+        self._text: bytearray | None = None
+        """The text of all fragments, if there are several."""
+
+    def is_continued_by(self, fragment: JsonObject) -> bool:
+        """Return whether a fragment continues this detail. A signature ends a detail."""
+        same = all(self._fields.get(name) == fragment.get(name) for name in ("type", "index"))
+        counted = isinstance(fragment.get("index"), int) and as_string(fragment.get("type")) in DETAIL_TEXT_FIELDS
+        return same and counted and not self._fields.get("signature")
+
+    def add(self, fragment: JsonObject) -> None:
+        """Add a fragment."""
+        # Appending to a bytearray is linear; adding strings for every fragment would be quadratic.
+        if self._text is None:
+            self._text = bytearray(self._encode_text(self._fields))
+        self._text += self._encode_text(fragment)
+        self._fields = drop_none(self._fields | drop_none(fragment))
+
+    def build(self) -> JsonObject:
+        """Return the detail; one that came in a single fragment is unchanged."""
+        if self._text is None:
+            return self._fields
+        return self._fields | {self._text_field: self._text.decode(errors="surrogatepass")}
+
+    @property
+    def _text_field(self) -> str:
+        return DETAIL_TEXT_FIELDS[as_string(self._fields["type"])]
+
+    def _encode_text(self, fragment: JsonObject) -> bytes:
+        # A fragment may end in half of a surrogate pair; the next one begins with the other half.
+        return as_string(fragment.get(self._text_field)).encode(errors="surrogatepass")
+
+
+class ReasoningState:
+    """The reasoning of one answer while it is decoded."""
+
+    __slots__ = ("details", "field", "last")
+
+    def __init__(self) -> None:
+        self.last: Literal["", "reasoning", "text"] = ""
+        """What was decoded last."""
+        self.field = ""
+        """The field of the last reasoning text."""
+        self.details: list[ReasoningDetail] = []
+        """The details that were not emitted yet."""
+
+    def add_text(self, text: str, field: str) -> parts.Reasoning:
+        """Return the part for reasoning text. The first one carries the field in its seal."""
+        # One item has one seal, so only its first part carries it.
+        begun = self.last == "reasoning"
+        self.last, self.field = "reasoning", field
+        seal = None if begun else to_json_text(ChatSeal(field=field))
+        return parts.Reasoning(text, encrypted_content=seal)
+
+    def add_details(self, details: object) -> None:
+        """Add details or fragments of them."""
+        for fragment in filter(None, map(as_object, as_array(details))):
+            if self.details and self.details[-1].is_continued_by(fragment):
+                self.details[-1].add(fragment)
+            else:
+                self.details.append(ReasoningDetail(fragment))
+
+    @property
+    def has_details_due(self) -> bool:
+        """Whether details must be emitted before the next text. Details in the middle of a text
+        wait for its end, because an item between two texts would split the message."""
+        return bool(self.details) and self.last != "text"
+
+    def flush(self) -> list[Part]:
+        """Return the details received so far, because something else begins."""
+        if not self.details:
+            return []
+        seal = ChatSeal(field=self.field, details=[detail.build() for detail in self.details])
+        self.details = []
+        return [seal_part(seal)]
+
+
+@dataclass(slots=True, kw_only=True)
 class ToolCallState:
     """One call, as far as it has been received."""
 
-    __slots__ = (
-        "argument_pieces",
-        "call_id",
-        "extra",
-        "id",
-        "is_custom",
-        "is_emitted",
-        "key",
-        "name",
-        "pending_id",
-        "used_ids",
-    )
-
-    def __init__(self, key: int, id: str, used_ids: set[str], *, is_custom: bool) -> None:
-        self.key = key
-        self.id = id
-        self.used_ids = used_ids
-        """The ids of all calls that were emitted."""
-        self.call_id = ""
-        """The id with which the call was emitted; empty if it has no usable id."""
-        self.name = ""
-        self.argument_pieces: list[str] = []
-        self.is_custom = is_custom
-        self.extra: JsonObject = {}
-        """The call's `extra_content`, which has to be sent back."""
-        self.is_emitted = False
-        """Whether it was emitted. A call without arguments waits for its id."""
-        self.pending_id = ""
-        """An id that came alone. It belongs to the next call if a name follows."""
+    key: int
+    id: str
+    is_custom: bool
+    used_ids: set[str]
+    """The ids of all calls that were emitted."""
+    call_id: str = ""
+    """The id with which the call was emitted; empty if it has no usable id."""
+    name: str = ""
+    argument_pieces: list[str] = field(default_factory=list[str])
+    extra: JsonObject = field(default_factory=dict[str, object])
+    """The call's `extra_content`, which has to be sent back."""
+    is_emitted: bool = False
+    """Whether it was emitted. A call without arguments waits for its id."""
+    pending_id: str = ""
+    """An id that came alone. It belongs to the next call if a name follows."""
 
     def starts_new_call(self, id: str, name: str, arguments: str) -> bool:
         """Return whether a fragment at this call's index starts another call."""
@@ -149,37 +233,31 @@ class ToolCalls:
         return any(call.is_emitted and call.name for call in self._all)
 
     def feed(self, fragments: Sequence[ToolCallFragment]) -> Iterable[Part]:
-        """Return the parts for some fragments."""
+        """Yield the parts for some fragments."""
         for position, fragment in enumerate(fragments):
-            yield from self._feed_fragment(position, fragment)
+            index = position if fragment.index is None or self.by_position else fragment.index
+            id, (name, arguments) = fragment.id or "", name_and_arguments(fragment)
+            call = self._by_index.get(index)
+            if call is None or call.starts_new_call(id, name, arguments):
+                id = id or (call.pending_id if call else "")
+                is_custom = fragment.custom is not None
+                call = ToolCallState(key=len(self._all), id=id, is_custom=is_custom, used_ids=self._used_ids)
+                self._by_index[index] = call
+                self._all.append(call)
+            yield from call.feed(id, name, arguments, as_object(fragment.extra_content))
 
-    def flush(self, *, truncated: bool) -> list[Part]:
-        """Return the calls that could not be emitted before the end.
+    def flush(self, *, truncated: bool) -> Iterable[Part]:
+        """Yield the calls that could not be emitted before the end.
 
         If the answer was truncated, the last call is incomplete.
         """
         last = self._all[-1] if truncated and self._all else None
-        flushed: list[Part] = []
         for call in self._all:
             if not call.is_emitted and (call.name or call.argument_pieces):
-                flushed += call.emit("incomplete" if call is last else "completed")
-        return flushed
-
-    def _feed_fragment(self, position: int, fragment: ToolCallFragment) -> list[Part]:
-        index = fragment.index
-        if index is None or self.by_position:
-            index = position
-        id, (name, arguments) = fragment.id or "", _name_and_arguments(fragment)
-        call = self._by_index.get(index)
-        if call is None or call.starts_new_call(id, name, arguments):
-            id = id or (call.pending_id if call else "")
-            call = ToolCallState(len(self._all), id, self._used_ids, is_custom=fragment.custom is not None)
-            self._by_index[index] = call
-            self._all.append(call)
-        return call.feed(id, name, arguments, as_object(fragment.extra_content))
+                yield from call.emit("incomplete" if call is last else "completed")
 
 
-def _name_and_arguments(fragment: ToolCallFragment) -> tuple[str, str]:
+def name_and_arguments(fragment: ToolCallFragment) -> tuple[str, str]:
     """Return the name in a fragment, and its arguments as a string."""
     if fragment.custom:
         return fragment.custom.name or "", fragment.custom.input or ""
@@ -342,7 +420,10 @@ class ChatDecoder(Decoder):
     def _decode_pieces(self, pieces: list[ContentPiece], decoded: list[Part]) -> None:
         before = len(decoded)
         for piece in pieces:
-            if thinking := thinking_text(piece.thinking):
+            thinking = piece.thinking
+            if isinstance(thinking, list):
+                thinking = "".join(inner.text or "" for inner in thinking)
+            if thinking:
                 decoded.append(self._reasoning.add_text(thinking, "content"))
             elif piece.refusal:
                 decoded.append(parts.Refusal(piece.refusal))
@@ -395,21 +476,9 @@ def citation_parts(annotations: list[AnnotationBody]) -> Iterable[Part]:
     """Yield the annotations that are citations."""
     for note in annotations:
         if cited := note.url_citation:
-            yield parts.Annotation(
-                items.UrlCitation(
-                    url=cited.url,
-                    title=cited.title or "",
-                    start_index=max(0, cited.start_index or 0),
-                    end_index=max(0, cited.end_index or 0),
-                )
-            )
-
-
-def thinking_text(thinking: list[ContentPiece] | str | None) -> str:
-    """Return the text of a thinking piece."""
-    if isinstance(thinking, list):
-        return "".join(piece.text or "" for piece in thinking)
-    return thinking or ""
+            start, end = max(0, cited.start_index or 0), max(0, cited.end_index or 0)
+            citation = items.UrlCitation(url=cited.url, title=cited.title or "", start_index=start, end_index=end)
+            yield parts.Annotation(citation)
 
 
 def has_unsupported_pieces(content: list[ContentPiece] | str | None) -> bool:

@@ -25,8 +25,8 @@ from antiphon.adapters.conversation import (
 )
 from antiphon.adapters.json_access import decode_as, drop_empty, normalize_arguments, to_json_text
 from antiphon.adapters.media import read_file, read_image
-from antiphon.adapters.openai_chat.reasoning_state import ChatSeal
 from antiphon.adapters.openai_chat.servers import ChatQuirks
+from antiphon.adapters.openai_chat.wire_types import ChatSeal
 from antiphon.protocol.items import (
     CUSTOM_TOOL_CALL,
     Content,
@@ -41,6 +41,7 @@ from antiphon.protocol.items import (
     Message,
     Reasoning,
     RefusalContent,
+    call_key,
     content_text,
 )
 from antiphon.protocol.struct import JsonObject
@@ -94,22 +95,19 @@ class ChatMessagesEncoder:
         for item in items:
             match item:
                 case Message():
-                    message.add_content(self._encode_parts(item))
+                    message.content += self._encode_parts(item)
                 case FunctionCall():
                     call = self._encode_call(item.call_id, item.name, item.arguments)
-                    message.add_call(item.call_id, call)
+                    message.calls.append((item.call_id, call))
                 case Reasoning() if with_reasoning:
-                    message.add_reasoning(item, self._read_seal(item))
+                    seal = decode_as(ChatSeal, item.encrypted_content)
+                    message.add_reasoning(item, seal or ChatSeal(field=self._quirks.reasoning_field))
                 case ExtensionItem(type=t) if t == CUSTOM_TOOL_CALL:
                     custom = decode_custom_call(item)
-                    message.add_call(custom.call_id, self._encode_custom_call(custom))
+                    message.calls.append((custom.call_id, self._encode_custom_call(custom)))
                 case _:
                     pass
         self._messages += message.encode()
-
-    def _read_seal(self, item: Reasoning) -> ChatSeal:
-        seal = decode_as(ChatSeal, item.encrypted_content)
-        return seal or ChatSeal(field=self._quirks.reasoning_field)
 
     def _encode_call(self, call_id: str, name: str, arguments: str) -> JsonObject:
         if self._quirks.has_openai_extensions:
@@ -186,10 +184,6 @@ class AssistantMessage:
         self.call_extras: dict[str | int, JsonObject] = {}
         """The `extra_content` of calls, by `call_id` or by the call's position."""
 
-    def add_content(self, content: list[JsonObject]) -> None:
-        """Add content parts."""
-        self.content += content
-
     def add_reasoning(self, item: Reasoning, seal: ChatSeal) -> None:
         """Add reasoning in the field it came in, with the details that came with it."""
         text = "".join(map(content_text, item.content or ()))
@@ -201,10 +195,6 @@ class AssistantMessage:
         self.reasoning_details += seal.details
         if seal.extra:
             self.call_extras[seal.call or len(self.calls)] = seal.extra
-
-    def add_call(self, call_id: str, call: JsonObject) -> None:
-        """Add a call."""
-        self.calls.append((call_id, call))
 
     def encode(self) -> list[JsonObject]:
         """Return the message in a list; an empty list if there is neither text nor a call."""
@@ -246,13 +236,8 @@ def turns_with_reasoning(turns: Sequence[ConversationTurn]) -> list[bool]:
     """
     # The number of a group is the count of user turns up to it.
     numbers = list(accumulate(turn.role == "user" for turn in turns))
-    with_calls = {number for number, turn in zip(numbers, turns, strict=True) if any(map(is_call, turn.items))}
+    with_calls = {number for number, turn in zip(numbers, turns, strict=True) if any(map(call_key, turn.items))}
     return [number in with_calls or number == numbers[-1] for number in numbers]
-
-
-def is_call(item: Item) -> bool:
-    """Return whether an item is a call of a function or of a custom tool."""
-    return isinstance(item, FunctionCall) or item.type == CUSTOM_TOOL_CALL
 
 
 def encode_system_text(part: Content) -> list[JsonObject]:

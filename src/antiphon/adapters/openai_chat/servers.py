@@ -114,8 +114,8 @@ COMPATIBLE_FEATURES = frozenset(
 )
 """What compatible servers may support. What one of them lacks is learned from its errors."""
 
-OPENAI_FEATURES = COMPATIBLE_FEATURES - {"videos"} | frozenset(
-    """prompt_cache_key safety_identifier service_tier verbosity allowed_tools file_ids""".split()
+OPENAI_FEATURES = COMPATIBLE_FEATURES - {"videos"} | set(
+    "prompt_cache_key safety_identifier service_tier verbosity allowed_tools file_ids".split()
 )
 """What OpenAI's own implementation supports, at OpenAI and on Azure."""
 

@@ -1,9 +1,9 @@
-"""The types of chat chunks and whole answers.
+"""The types of chat chunks and whole answers, and of what is sent back with reasoning.
 
 Every field may be missing or null, because servers differ. Unknown fields are ignored.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 import msgspec
 from msgspec import Struct
@@ -11,7 +11,7 @@ from msgspec import Struct
 from antiphon.adapters.base import JsonReader
 from antiphon.adapters.json_access import to_json_text
 from antiphon.adapters.media import TokenLogprob
-from antiphon.protocol.struct import as_array, as_object
+from antiphon.protocol.struct import JsonObject, as_array, as_object
 
 
 # `gc=False`: the objects live for one chunk and form no cycles, so the collector can ignore them.
@@ -96,15 +96,10 @@ class Choice(Struct, gc=False):
     error: object = None
 
 
-class InputDetails(Struct, gc=False):
-    """Details of the prompt tokens."""
+class TokenDetails(Struct, gc=False):
+    """Details of the prompt tokens or of the completion tokens."""
 
     cached_tokens: int | None = None
-
-
-class OutputDetails(Struct, gc=False):
-    """Details of the completion tokens."""
-
     reasoning_tokens: int | None = None
 
 
@@ -114,9 +109,9 @@ class Usage(Struct, gc=False):
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
     total_tokens: int | None = None
-    prompt_tokens_details: InputDetails | None = None
-    prompt_token_details: InputDetails | None = None
-    completion_tokens_details: OutputDetails | None = None
+    prompt_tokens_details: TokenDetails | None = None
+    prompt_token_details: TokenDetails | None = None
+    completion_tokens_details: TokenDetails | None = None
 
 
 class GroqExtras(Struct, gc=False):
@@ -136,17 +131,21 @@ class Chunk(Struct, gc=False):
     x_groq: GroqExtras | None = None
 
 
+class ChatSeal(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """The content of a reasoning item's `encrypted_content`: what is sent back with its text."""
+
+    field: str
+    """The field that the text came in; empty if there is no text. It is always encoded, and first:
+    the Responses adapter recognises a seal of this dialect by it."""
+    details: list[JsonObject] = []
+    """OpenRouter's `reasoning_details`."""
+    extra: JsonObject = {}
+    """The `extra_content` of a call."""
+    call: str = ""
+    """The id of that call. If it is empty, the extras belong to the next call."""
+
+
 FieldChange = Callable[[object], object]
-
-
-def normalize_chunk(chunk: object) -> object:
-    """Return a chunk or a whole answer with its side data converted to the expected types.
-
-    It is called only for what could not be decoded as it came. Invalid counts, log probabilities
-    and annotations are dropped; ids, indexes and arguments of calls are converted. The text is left
-    alone: an answer without readable text is an error.
-    """
-    return _apply_changes(chunk, CHUNK_CHANGES)
 
 
 def fits(kind: object, value: object) -> bool:
@@ -158,19 +157,23 @@ def fits(kind: object, value: object) -> bool:
     return True
 
 
-def _apply_changes(value: object, changes: Mapping[str, FieldChange]) -> object:
-    """Return an object with some of its fields changed, if it has them."""
-    fields = as_object(value)
-    new = {name: change(fields[name]) for name, change in changes.items() if name in fields}
-    return fields | new if new else value
+def _change_fields(**changes: FieldChange) -> FieldChange:
+    """Return a function that changes these fields of an object, if it has them."""
+
+    def change_object(value: object) -> object:
+        fields = as_object(value)
+        new = {name: change(fields[name]) for name, change in changes.items() if name in fields}
+        return fields | new if new else value
+
+    return change_object
 
 
-def _change_each(changes: Mapping[str, FieldChange]) -> FieldChange:
-    return lambda value: [_apply_changes(entry, changes) for entry in as_array(value)] or value
+def _change_each(change: FieldChange) -> FieldChange:
+    return lambda value: [change(entry) for entry in as_array(value)] or value
 
 
-def _change_object(changes: Mapping[str, FieldChange]) -> FieldChange:
-    return lambda value: _apply_changes(value, changes)
+def _keep_fitting(kind: object, value: object) -> list[object]:
+    return [entry for entry in as_array(value) if fits(kind, entry)]
 
 
 def _normalize_usage(value: object) -> object:
@@ -178,45 +181,35 @@ def _normalize_usage(value: object) -> object:
     return {name: count for name, count in counts if fits(Usage, {name: count})} or None
 
 
-def _normalize_groq(value: object) -> object:
-    return _apply_changes(as_object(value), {"usage": _normalize_usage})
-
-
-def _normalize_logprobs(value: object) -> object:
-    return {"content": [t for t in as_array(as_object(value).get("content")) if fits(TokenLogprob, t)]}
-
-
-def _normalize_annotations(value: object) -> object:
-    return [note for note in as_array(value) if fits(AnnotationBody, note)]
-
-
-# Ids of calls are strings, but some servers send numbers.
-def _normalize_id(value: object) -> object:
-    return str(value) if isinstance(value, int) else value
-
-
-# An index that is no number is as good as none: `ToolCalls` copes without.
-def _normalize_index(value: object) -> object:
-    return value if fits(int, value) else None
-
-
-def _normalize_arguments(value: object) -> object:
-    return to_json_text(value) if value else ""  # PHP encodes an empty object as a list
-
-
-FUNCTION_CHANGE = _change_object({"arguments": _normalize_arguments})
-MESSAGE_CHANGE = _change_object(
-    {
-        "tool_calls": _change_each({"id": _normalize_id, "index": _normalize_index, "function": FUNCTION_CHANGE}),
-        "function_call": FUNCTION_CHANGE,
-        "annotations": _normalize_annotations,
-    }
+# PHP encodes an empty object as a list.
+_change_function = _change_fields(arguments=lambda value: to_json_text(value) if value else "")
+_change_call = _change_fields(
+    # Ids of calls are strings, but some servers send numbers.
+    id=lambda value: str(value) if isinstance(value, int) else value,
+    # An index that is no number is as good as none: `ToolCalls` copes without.
+    index=lambda value: value if fits(int, value) else None,
+    function=_change_function,
 )
-CHUNK_CHANGES: Mapping[str, FieldChange] = {
-    "choices": _change_each({"delta": MESSAGE_CHANGE, "message": MESSAGE_CHANGE, "logprobs": _normalize_logprobs}),
-    "usage": _normalize_usage,
-    "x_groq": _normalize_groq,
-}
-"""The fields of a chunk that are normalized, and how."""
+_change_message = _change_fields(
+    tool_calls=_change_each(_change_call),
+    function_call=_change_function,
+    annotations=lambda value: _keep_fitting(AnnotationBody, value),
+)
+_change_choice = _change_fields(
+    delta=_change_message,
+    message=_change_message,
+    logprobs=lambda value: {"content": _keep_fitting(TokenLogprob, as_object(value).get("content"))},
+)
+_change_groq = _change_fields(usage=_normalize_usage)
+
+normalize_chunk = _change_fields(
+    choices=_change_each(_change_choice), usage=_normalize_usage, x_groq=lambda value: _change_groq(as_object(value))
+)
+"""Returns a chunk or a whole answer with its side data converted to the expected types.
+
+It is called only for what could not be decoded as it came. Invalid counts, log probabilities and
+annotations are dropped; ids, indexes and arguments of calls are converted. The text is left alone:
+an answer without readable text is an error.
+"""
 
 read_chunk = JsonReader(Chunk, normalize_chunk)
