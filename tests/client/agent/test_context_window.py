@@ -82,9 +82,10 @@ def test_a_result_is_truncated_at_a_line_end_with_a_marker():
     text = "".join(f"row {number:06}\n" for number in range(1_000))
     cut = truncate_result("search", text, 100)
     assert cut is not None
+    shortened, action = cut
     rows = "".join(f"row {number:06}\n" for number in range(27))
-    assert (cut.tool_name, cut.original_tokens, cut.truncated_tokens) == ("search", 2_750, 75)
-    assert cut.text == (f"{rows}\n\n[truncated by search: original ~2750 tokens, showing first ~75 tokens]")
+    assert (action.tool_name, action.original_tokens, action.truncated_tokens) == ("search", 2_750, 75)
+    assert shortened == (f"{rows}\n\n[truncated by search: original ~2750 tokens, showing first ~75 tokens]")
 
 
 @pytest.mark.parametrize(
@@ -101,7 +102,7 @@ def test_a_result_is_truncated_at_a_line_end_with_a_marker():
 def test_a_result_is_truncated_at_the_end_of_a_json_value(text: str, last: str):
     cut = truncate_result("t", text, 100)
     assert cut is not None
-    shown, _, marker = cut.text.partition("\n\n[truncated by t: ")
+    shown, _, marker = cut[0].partition("\n\n[truncated by t: ")
     assert (shown[-len(last) :], text.startswith(shown)) == (last, True)
     assert marker.startswith(f"original ~{context.estimate_text(text)} tokens, showing first ~")
 
@@ -111,7 +112,7 @@ def test_a_result_is_truncated_at_the_end_of_a_json_value(text: str, last: str):
 def test_a_result_is_never_truncated_inside_a_grapheme(grapheme: str, limit: int):
     cut = truncate_result("t", grapheme * 300, limit)
     assert cut is not None
-    shown, _, _ = cut.text.partition("\n\n[truncated")
+    shown, _, _ = cut[0].partition("\n\n[truncated")
     assert shown == grapheme * (len(shown) // len(grapheme)) != ""
 
 
@@ -128,15 +129,16 @@ def test_a_truncated_result_is_within_its_limit(text: str, times: int, limit: in
     if cut is None:
         assert context.estimate_text(text) <= limit
         return
-    assert context.estimate_text(cut.text) <= limit < cut.original_tokens == context.estimate_text(text)
+    shortened, action = cut
+    assert context.estimate_text(shortened) <= limit < context.estimate_text(text) == action.original_tokens
     marker = (
-        f"\n\n[truncated by {name}: original ~{cut.original_tokens} tokens, "
-        f"showing first ~{cut.truncated_tokens} tokens]"
+        f"\n\n[truncated by {name}: original ~{action.original_tokens} tokens, "
+        f"showing first ~{action.truncated_tokens} tokens]"
     )
     if context.estimate_text(marker) > limit:
         return  # there is no room even for the marker
-    shown = cut.text.removesuffix(marker)
-    assert (cut.text, cut.truncated_tokens) == (shown + marker, context.estimate_text(shown))
+    shown = shortened.removesuffix(marker)
+    assert (shortened, action.truncated_tokens) == (shown + marker, context.estimate_text(shown))
     assert text.startswith(shown)
     assert len(shown) in {0, *(match.end() for match in regex.finditer(r"\X", text))}
 
@@ -144,7 +146,7 @@ def test_a_truncated_result_is_within_its_limit(text: str, times: int, limit: in
 def test_most_of_the_limit_is_used():
     cut = truncate_result("t", "né " * 400_000, 128_000)
     assert cut is not None
-    assert 127_900 <= context.estimate_text(cut.text) <= 128_000
+    assert 127_900 <= context.estimate_text(cut[0]) <= 128_000
 
 
 def turn(*ids: str) -> list[Item]:

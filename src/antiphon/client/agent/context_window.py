@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
+from antiphon.client.agent.events import ContextAction, ContextUsage
 from antiphon.client.agent.smoothing import grapheme_boundary
 from antiphon.protocol.context import estimate_text
 from antiphon.protocol.errors import RequestError
@@ -28,9 +29,8 @@ class ContextStrategy(Struct, frozen=True, kw_only=True):
     rebudget_threshold: float = 0.75
 
     def __post_init__(self) -> None:
-        limits = {"tool_result_token_limit": self.tool_result_token_limit, "tool_round_limit": self.tool_round_limit}
-        for name, limit in limits.items():
-            if limit < 1:
+        for name in ("tool_result_token_limit", "tool_round_limit"):
+            if (limit := getattr(self, name)) < 1:
                 raise _invalid_option_error(name, f"must be at least 1, not {limit}")
         if not 0 < self.rebudget_threshold <= 1:
             reason = f"must be over 0 and at most 1, not {self.rebudget_threshold}"
@@ -40,19 +40,6 @@ class ContextStrategy(Struct, frozen=True, kw_only=True):
 def _invalid_option_error(name: str, reason: str) -> RequestError:
     param = f"context_strategy.{name}"
     return RequestError(f"Invalid '{param}': it {reason}.", param=param, code="invalid_value")
-
-
-class ContextUsage(Struct, frozen=True, kw_only=True):
-    """How full the context window is."""
-
-    used_tokens: int
-    max_tokens: int
-    percentage: float
-    remaining_tokens: int
-
-    def exceeds(self, threshold: float) -> bool:
-        """Return whether at least this share is used."""
-        return self.used_tokens >= self.max_tokens * threshold
 
 
 class ContextBudget:
@@ -76,16 +63,7 @@ class ContextBudget:
         )
 
 
-class TruncatedResult(Struct, frozen=True, kw_only=True):
-    """A truncated tool result and the number of tokens left of it."""
-
-    tool_name: str
-    text: str
-    original_tokens: int
-    truncated_tokens: int
-
-
-def truncate_result(tool_name: str, text: str, limit: int) -> TruncatedResult | None:
+def truncate_result(tool_name: str, text: str, limit: int) -> tuple[str, ContextAction] | None:
     """Truncate a tool result to a limit of tokens, marker included; return None if it fits."""
     original = estimate_text(text)
     if original <= limit:
@@ -93,12 +71,10 @@ def truncate_result(tool_name: str, text: str, limit: int) -> TruncatedResult | 
     room = limit - estimate_text(_truncation_marker(tool_name, original, limit))
     shown = _cut_at_break(_take_tokens(text, room))
     left = estimate_text(shown)
-    return TruncatedResult(
-        tool_name=tool_name,
-        text=_take_tokens(shown + _truncation_marker(tool_name, original, left), limit),
-        original_tokens=original,
-        truncated_tokens=left,
+    action = ContextAction(
+        type="truncated_tool_result", tool_name=tool_name, original_tokens=original, truncated_tokens=left
     )
+    return _take_tokens(shown + _truncation_marker(tool_name, original, left), limit), action
 
 
 def _truncation_marker(tool_name: str, original: int, shown: int) -> str:
@@ -134,8 +110,13 @@ def drop_oldest_rounds(header: Sequence[Item], rounds: Sequence[Sequence[Item]],
     while dropped and _separates_call_from_output(rounds, dropped):
         dropped -= 1
     kept = [item for round in rounds[dropped:] for item in round]
-    note = [_build_dropped_note(dropped, len(rounds) - dropped)] if dropped else []
-    return [*header, *note, *kept], dropped
+    if not dropped:
+        return [*header, *kept], 0
+    text = (
+        f"[Context management: {dropped} earlier tool calling round(s) were removed to stay within "
+        f"token limits. The most recent {len(rounds) - dropped} round(s) are preserved below.]"
+    )
+    return [*header, Message(role="system", content=[InputText(text=text)]), *kept], dropped
 
 
 def _separates_call_from_output(rounds: Sequence[Sequence[Item]], at: int) -> bool:
@@ -148,21 +129,6 @@ def _separates_call_from_output(rounds: Sequence[Sequence[Item]], at: int) -> bo
         elif isinstance(item, FunctionCallOutput) and item.call_id not in called:
             return True
     return False
-
-
-def _build_dropped_note(dropped: int, kept: int) -> Message:
-    text = (
-        f"[Context management: {dropped} earlier tool calling round(s) were removed to stay within "
-        f"token limits. The most recent {kept} round(s) are preserved below.]"
-    )
-    return Message(role="system", content=[InputText(text=text)])
-
-
-class RoundInput(Struct, frozen=True):
-    """The input of one round: all items, or the new ones since a previous response."""
-
-    items: list[Item]
-    previous: str | None = None
 
 
 class RunHistory:
@@ -192,11 +158,9 @@ class RunHistory:
         """Whether the next round continues a response that the server remembers."""
         return self._previous is not None
 
-    def next_input(self) -> RoundInput:
-        """Return the input of the next round."""
-        if self._previous is not None:
-            return RoundInput(self._new_items, self._previous)
-        return RoundInput(self.items)
+    def next_input(self) -> tuple[list[Item], str | None]:
+        """Return the new items and the id of the response to continue; else all items and None."""
+        return (self.items if self._previous is None else self._new_items), self._previous
 
     @property
     def items(self) -> list[Item]:
@@ -208,7 +172,7 @@ class RunHistory:
     def add_response(self, response: Response) -> list[FunctionCall]:
         """Add a response; return its complete calls."""
         # A call cut off by a token limit has no valid arguments, and nothing will answer it.
-        whole = [item for item in response.output if not _is_incomplete_call(item)]
+        whole = [i for i in response.output if not (isinstance(i, FunctionCall) and i.status == "incomplete")]
         self._rounds.append(whole)
         self._new_items = []
         self._previous = None if self._resends_always else response.id or None
@@ -240,10 +204,6 @@ class RunHistory:
         """Return the items for the conversation: the prompt and every finished round."""
         rounds = [round for round in self._rounds if _is_answered(round)]
         return [*self._prompt, *(item for round in rounds for item in round)] if rounds else []
-
-
-def _is_incomplete_call(item: Item) -> bool:
-    return isinstance(item, FunctionCall) and item.status == "incomplete"
 
 
 def _is_answered(round: Sequence[Item]) -> bool:

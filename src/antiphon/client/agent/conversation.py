@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, cast
 from antiphon.engine.persistence import new_id
 from antiphon.protocol.errors import RequestError
 from antiphon.protocol.items import Item, Message
-from antiphon.protocol.request import MAX_ITEMS_PER_REQUEST
+from antiphon.protocol.request import MAX_ITEMS_PER_REQUEST, Request
 from antiphon.protocol.struct import InvalidValueError, decode_as
 from antiphon.wire.openresponses import decode_request
 
@@ -46,21 +46,6 @@ class ConversationLock:
             # The outer run waits for the tool, the tool's run would wait for the outer run.
             message = "A tool cannot run an agent in its own conversation: both would wait."
             raise RequestError(message, param="conversation")
-        await self._acquire()
-
-    async def __aexit__(self, *_: object) -> None:
-        self._release()
-
-    @contextmanager
-    def forbid_reentry(self) -> Generator[None]:
-        """Make code that runs meanwhile raise RequestError instead of waiting for this lock."""
-        token = HELD_LOCKS.set(HELD_LOCKS.get() | {self})
-        try:
-            yield
-        finally:
-            HELD_LOCKS.reset(token)
-
-    async def _acquire(self) -> None:
         with self._mutex:
             if not self.locked:
                 self.locked = True
@@ -74,6 +59,9 @@ class ConversationLock:
                 self._release()
             raise
 
+    async def __aexit__(self, *_: object) -> None:
+        self._release()
+
     def _release(self) -> None:
         """Hand the lock to the first run that still waits."""
         with self._mutex:
@@ -83,6 +71,15 @@ class ConversationLock:
                     waiter.set_result(None)
                     return
             self.locked = False
+
+    @contextmanager
+    def forbid_reentry(self) -> Generator[None]:
+        """Make code that runs meanwhile raise RequestError instead of waiting for this lock."""
+        token = HELD_LOCKS.set(HELD_LOCKS.get() | {self})
+        try:
+            yield
+        finally:
+            HELD_LOCKS.reset(token)
 
 
 class Conversation:
@@ -160,8 +157,13 @@ def resolve_conversation(client: "AsyncClient", conversation: Conversation | str
 
 def parse_items(given: object) -> list[Item]:
     """Parse a prompt: a text, an item, a message, or a list of these; raises RequestError."""
+    whole = cast("object", given) if isinstance(given, str | list) else [given]
+    return build_request({"input": whole}).input
+
+
+def build_request(fields: dict[str, object]) -> Request:
+    """Decode the fields of a request; raises RequestError."""
     try:
-        whole = cast("object", given) if isinstance(given, str | list) else [given]
-        return decode_request({"input": whole}).input
+        return decode_request(fields)
     except InvalidValueError as error:
         raise RequestError.from_invalid_value(error) from None

@@ -11,22 +11,7 @@ from typing import TYPE_CHECKING
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from antiphon.client.agent.events import (
-    AgentMessage,
-    AgentReasoning,
-    AgentToolCall,
-    EmitEvent,
-    MessageUpdate,
-    Metrics,
-    ReasoningUpdate,
-    TokenReceived,
-    ToolCallDelta,
-    ToolCallParsed,
-    ToolCallStart,
-    ToolStatus,
-    ToolUpdate,
-    utc_now,
-)
+from antiphon.client.agent import events
 from antiphon.client.agent.smoothing import Smoother
 from antiphon.client.tools.execute import CallProgress
 from antiphon.protocol.events import (
@@ -55,7 +40,7 @@ PARAGRAPH = "\n\n"
 class EventMapper:
     """Maps the events of one run, round after round."""
 
-    def __init__(self, emit: EmitEvent, options: "AgentOptions", model: str) -> None:
+    def __init__(self, emit: events.EmitEvent, options: "AgentOptions", model: str) -> None:
         self.model = model
         self.message = ""
         """The text emitted so far, of all rounds."""
@@ -94,7 +79,7 @@ class EventMapper:
         self.message, self.refusal, self.reasoning_text = self._round_start
         self._open_reasoning = ""
         # If nothing was shown, there is nothing to withdraw.
-        if current != self._round_start or self.calls.has_calls:
+        if current != self._round_start or self.calls.drafts:
             await self._emit(self._build_update(is_streaming=False))
         self.start_round()
 
@@ -148,7 +133,7 @@ class EventMapper:
             return
         self._has_text = True
         # Unsmoothed: `token` is for programs, `message_update` for people.
-        await self._emit(TokenReceived(token=delta))
+        await self._emit(events.TokenReceived(token=delta))
         self.metrics.record(delta)
         await self._text_smoother.feed(PARAGRAPH + delta if self._starts_paragraph else delta)
         self._starts_paragraph = False
@@ -161,29 +146,29 @@ class EventMapper:
         self.refusal += delta
         await self._emit(self._build_update(is_streaming=True))
 
-    def _build_update(self, *, is_streaming: bool) -> MessageUpdate:
-        return MessageUpdate(
+    def _build_update(self, *, is_streaming: bool) -> events.MessageUpdate:
+        return events.MessageUpdate(
             message=self.build_message(),
             is_streaming=is_streaming,
             reasoning=self.build_reasoning(),
             metrics=self.metrics.snapshot(),
         )
 
-    def build_message(self) -> AgentMessage:
-        """Return the message as far as it was emitted."""
+    def build_message(
+        self, tokens: int | None = None, tool_calls: list[events.AgentToolCall] | None = None
+    ) -> events.AgentMessage:
+        """Return the message as far as it was emitted; tokens and calls are known at the end of the run."""
         seconds = self.metrics.duration_ms / 1000
-        return AgentMessage(
+        return events.AgentMessage(
             message=self.message,
-            timestamp=utc_now(),
+            timestamp=events.utc_now(),
             model=self.model,
             refusal=self.refusal or None,
+            tokens=tokens,
+            tool_calls=tool_calls,
             throughput=round(len(self.message) / seconds, 1) if seconds else None,
             completion_time=round(seconds, 3),
         )
-
-    def build_final_message(self, tokens: int, calls: list[AgentToolCall]) -> AgentMessage:
-        """Return the message of the finished run."""
-        return replace(self.build_message(), tokens=tokens, tool_calls=calls)
 
     async def _emit_reasoning(self, chunk: str) -> None:
         # Each reasoning item starts a paragraph; its updates contain only itself.
@@ -191,19 +176,19 @@ class EventMapper:
             self.reasoning_text += PARAGRAPH
         self._open_reasoning += chunk
         self.reasoning_text += chunk
-        await self._emit(ReasoningUpdate(content=self._open_reasoning, is_complete=False))
+        await self._emit(events.ReasoningUpdate(content=self._open_reasoning, is_complete=False))
 
     async def _finish_reasoning(self) -> None:
         await self._reasoning_smoother.flush()
         if self._open_reasoning:
-            await self._emit(ReasoningUpdate(content=self._open_reasoning, is_complete=True))
+            await self._emit(events.ReasoningUpdate(content=self._open_reasoning, is_complete=True))
         self._open_reasoning = ""
 
-    def build_reasoning(self) -> AgentReasoning | None:
+    def build_reasoning(self) -> events.AgentReasoning | None:
         """Return the reasoning as far as it was emitted."""
         if not self.reasoning_text:
             return None
-        return AgentReasoning(content=self.reasoning_text, signature=self.signature)
+        return events.AgentReasoning(content=self.reasoning_text, signature=self.signature)
 
 
 def _refusal_text(response: Response) -> str:
@@ -216,47 +201,42 @@ class ToolCallDraft:
     """A call whose arguments are still arriving."""
 
     def __init__(self, call: FunctionCall) -> None:
-        self.tool_call = AgentToolCall(id=call.call_id, name=call.name, first_status_at=utc_now())
+        self.tool_call = events.AgentToolCall(id=call.call_id, name=call.name, first_status_at=events.utc_now())
         self.argument_pieces = [call.arguments]
         self.last_update = 0.0
         self.call: FunctionCall | None = None
         """The call in the final response; None if it is not in there."""
 
-    def update_status(self, status: ToolStatus) -> ToolUpdate:
+    def update_status(self, status: events.ToolStatus) -> events.ToolUpdate:
         """Set the status, and return the event that announces it."""
         # Joined here and not per delta, which would be quadratic.
         self.argument_pieces = ["".join(self.argument_pieces)]
         self.tool_call = replace(self.tool_call, arguments=self.argument_pieces[0], status=status)
-        return ToolUpdate(tool_call=self.tool_call, status=status)
+        return events.ToolUpdate(tool_call=self.tool_call, status=status)
 
 
 class ToolCallTracker:
     """The calls of one round by their output index; emits their events."""
 
-    def __init__(self, emit: EmitEvent, update_interval: float) -> None:
+    def __init__(self, emit: events.EmitEvent, update_interval: float) -> None:
         self._emit = emit
         self._update_interval = update_interval
-        self._drafts: dict[int, ToolCallDraft] = {}
-
-    @property
-    def has_calls(self) -> bool:
-        """Whether any call has started."""
-        return bool(self._drafts)
+        self.drafts: dict[int, ToolCallDraft] = {}
 
     async def start(self, index: int, call: FunctionCall) -> ToolCallDraft:
         """Emit the start of a call."""
-        draft = self._drafts[index] = ToolCallDraft(call)
-        await self._emit(ToolCallStart(id=call.call_id, name=call.name))
+        draft = self.drafts[index] = ToolCallDraft(call)
+        await self._emit(events.ToolCallStart(id=call.call_id, name=call.name))
         await self._emit(draft.update_status("preparing"))
         return draft
 
     async def add_arguments(self, index: int, delta: str) -> None:
         """Emit a delta of the arguments, and at intervals all of them."""
-        draft = self._drafts.get(index)
+        draft = self.drafts.get(index)
         if draft is None:
             return
         draft.argument_pieces.append(delta)
-        await self._emit(ToolCallDelta(tool_call_id=draft.tool_call.id, argument_delta=delta))
+        await self._emit(events.ToolCallDelta(tool_call_id=draft.tool_call.id, argument_delta=delta))
         if (now := time.monotonic()) - draft.last_update >= self._update_interval:
             draft.last_update = now
             await self._emit(draft.update_status("preparing"))
@@ -265,13 +245,13 @@ class ToolCallTracker:
         """Emit that the arguments of a call are complete."""
         if call.status == "incomplete":
             return  # cut off by a token limit: it is never executed
-        draft = self._drafts.get(index) or await self.start(index, call)
+        draft = self.drafts.get(index) or await self.start(index, call)
         if draft.tool_call.status == "ready":
             return
         # Some servers send the name or the id only with the complete call.
         draft.tool_call = replace(draft.tool_call, id=call.call_id, name=call.name)
         draft.argument_pieces = [call.arguments]
-        await self._emit(ToolCallParsed(id=call.call_id, name=call.name, arguments=call.arguments))
+        await self._emit(events.ToolCallParsed(id=call.call_id, name=call.name, arguments=call.arguments))
         await self._emit(draft.update_status("ready"))
 
     async def finish_round(self, response: Response) -> None:
@@ -280,37 +260,37 @@ class ToolCallTracker:
             if isinstance(item, FunctionCall) and item.status != "incomplete":
                 place = self._find_index(index, item.call_id)
                 await self.finish(place, item)
-                self._drafts[place].call = item
+                self.drafts[place].call = item
 
     def _find_index(self, index: int, call_id: str) -> int:
         """Return the index at which a call was streamed."""
         # Foreign servers stream a call at one index and list it at another in the response, or
         # use one id for two calls: prefer the same index, then the same id.
-        for place in (index, *sorted(self._drafts)):
-            draft = self._drafts.get(place)
+        for place in (index, *sorted(self.drafts)):
+            draft = self.drafts.get(place)
             if draft and draft.call is None and draft.tool_call.id == call_id:
                 return place
-        draft = self._drafts.get(index)
+        draft = self.drafts.get(index)
         is_free = draft is None or (draft.call is None and draft.tool_call.status != "ready")
-        return index if is_free else max(self._drafts) + 1
+        return index if is_free else max(self.drafts) + 1
 
-    def map_progress(self, progress: CallProgress) -> ToolUpdate:
+    def map_progress(self, progress: CallProgress) -> events.ToolUpdate:
         """Return the event for a step in the execution of a call."""
-        draft = next(draft for draft in self._drafts.values() if draft.call is progress.call)
-        status: ToolStatus = "executing" if progress.status == "progress" else progress.status
+        draft = next(draft for draft in self.drafts.values() if draft.call is progress.call)
+        status: events.ToolStatus = "executing" if progress.status == "progress" else progress.status
         outcome = progress.outcome
         failed = outcome is not None and outcome.failed
-        ended = to_datetime(outcome.ended_at) if outcome else None
+        ended = datetime.fromtimestamp(outcome.ended_at, UTC) if outcome else None
         tool_call = draft.tool_call = replace(
             draft.tool_call,
             status=status,
-            started_at=to_datetime(progress.started_at),
+            started_at=datetime.fromtimestamp(progress.started_at, UTC),
             completed_at=None if failed else ended,
             failed_at=ended if failed else None,
             duration_ms=outcome.duration_ms if outcome else None,
         )
         result = outcome.output if outcome and not failed else None
-        return ToolUpdate(
+        return events.ToolUpdate(
             tool_call=tool_call,
             status=status,
             started_at=tool_call.started_at,
@@ -323,9 +303,9 @@ class ToolCallTracker:
         )
 
     @property
-    def final_calls(self) -> list[AgentToolCall]:
+    def final_calls(self) -> list[events.AgentToolCall]:
         """The calls that are in the final response."""
-        return [draft.tool_call for _, draft in sorted(self._drafts.items()) if draft.call]
+        return [draft.tool_call for _, draft in sorted(self.drafts.items()) if draft.call]
 
 
 class MetricsRecorder:
@@ -349,12 +329,12 @@ class MetricsRecorder:
         """Milliseconds since the run started."""
         return round((time.monotonic() - self.start) * 1000, 3)
 
-    def snapshot(self, llm_tokens: int | None = None) -> Metrics:
+    def snapshot(self, llm_tokens: int | None = None) -> events.Metrics:
         """Return the metrics; `llm_tokens`, counted by the server, marks the end of the run."""
         elapsed = self.duration_ms
         duration = self._last - self._first
         gaps = self._deltas - 1
-        return Metrics(
+        return events.Metrics(
             elapsed_time=elapsed,
             total_time=None if llm_tokens is None else elapsed,
             conversation_duration=elapsed,
@@ -364,8 +344,3 @@ class MetricsRecorder:
             avg_token_delay=round(duration * 1000 / gaps, 3) if gaps > 0 else None,
             streaming_throughput=round(self._characters / duration, 1) if duration else None,
         )
-
-
-def to_datetime(seconds: float | None) -> datetime | None:
-    """Convert seconds since the epoch."""
-    return None if seconds is None else datetime.fromtimestamp(seconds, UTC)

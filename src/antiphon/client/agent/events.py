@@ -8,9 +8,8 @@ from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from typing import Literal
 
-from msgspec import field
+from msgspec import Struct, field
 
-from antiphon.client.agent.context_window import ContextUsage
 from antiphon.protocol.struct import ProtocolStruct
 
 ToolStatus = Literal["preparing", "ready", "executing", "completed", "failed"]
@@ -91,6 +90,19 @@ class AgentUsage(TokenCounts):
 
     model: str
     rounds: list[RoundUsage]
+
+
+class ContextUsage(Struct, frozen=True, kw_only=True):
+    """How full the context window is."""
+
+    used_tokens: int
+    max_tokens: int
+    percentage: float
+    remaining_tokens: int
+
+    def exceeds(self, threshold: float) -> bool:
+        """Return whether at least this share is used."""
+        return self.used_tokens >= self.max_tokens * threshold
 
 
 class ContextAction(ProtocolStruct):

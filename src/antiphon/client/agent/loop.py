@@ -10,32 +10,12 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from antiphon.client.agent.context_window import (
-    COMPLETION_TOKENS,
-    ContextBudget,
-    ContextUsage,
-    RunHistory,
-    truncate_result,
-)
+from antiphon.client.agent import events
+from antiphon.client.agent.context_window import COMPLETION_TOKENS, ContextBudget, RunHistory, truncate_result
 from antiphon.client.agent.conversation import Conversation
 from antiphon.client.agent.event_mapper import EventMapper
-from antiphon.client.agent.events import (
-    AgentErrorDetails,
-    AgentFailed,
-    AgentReasoning,
-    AgentToolCall,
-    AgentUsage,
-    ContextAction,
-    ContextManagement,
-    ContextWindow,
-    ConversationCompleted,
-    ConversationQueued,
-    ConversationStarted,
-    EmitEvent,
-    RoundUsage,
-    RunStatus,
-)
 from antiphon.client.agent.transports import AgentTransport, Recovery
 from antiphon.client.errors import stream_error
 from antiphon.client.params import to_json_value
@@ -47,7 +27,7 @@ from antiphon.protocol import context
 from antiphon.protocol.errors import AntiphonError, UpstreamError
 from antiphon.protocol.events import LifecycleEvent
 from antiphon.protocol.items import FunctionCall, FunctionCallOutput, Item
-from antiphon.protocol.response import Response
+from antiphon.protocol.response import Response, ResponseUsage
 from antiphon.protocol.struct import as_object
 from antiphon.protocol.tools import FunctionTool
 from antiphon.wire.openresponses import failure_payload
@@ -98,13 +78,13 @@ class AgentResult(Struct, frozen=True, kw_only=True):
 
     message: str
     final: str
-    status: RunStatus
+    status: events.RunStatus
     reason: str | None
     refusal: str | None
-    reasoning: AgentReasoning | None
+    reasoning: events.AgentReasoning | None
     response: Response
-    usage: AgentUsage
-    tool_calls: list[AgentToolCall]
+    usage: events.AgentUsage
+    tool_calls: list[events.AgentToolCall]
     items: list[Item]
     conversation_id: str
     model: str
@@ -113,7 +93,7 @@ class AgentResult(Struct, frozen=True, kw_only=True):
 class AgentLoop:
     """The loop of one run."""
 
-    def __init__(self, spec: RunSpec, transport: AgentTransport, emit: EmitEvent) -> None:
+    def __init__(self, spec: RunSpec, transport: AgentTransport, emit: events.EmitEvent) -> None:
         self._spec = spec
         self._options = options = spec.options
         self._transport = transport
@@ -123,9 +103,8 @@ class AgentLoop:
         self._definitions = [tool.definition(options.strict_tools) for tool in spec.tools]
         self._history = RunHistory([], spec.prompt)
         self._recovery = Recovery(spec, transport, emit)
-        self._usage: list[RoundUsage] = []
-        self._tool_calls: list[AgentToolCall] = []
-        self._response: Response | None = None
+        self._usage: list[events.RoundUsage] = []
+        self._tool_calls: list[events.AgentToolCall] = []
         self._saved = False
         self.result: AgentResult | None = None
         """The result, once the conversation is saved; from then on the run cannot be stopped."""
@@ -139,12 +118,18 @@ class AgentLoop:
         conversation = self._spec.conversation
         # Checked without waiting: the event has to come before the wait.
         if conversation.lock.locked:
-            await self._emit(ConversationQueued(conversation_id=conversation.id))
+            await self._emit(events.ConversationQueued(conversation_id=conversation.id))
         async with conversation.lock:
             model = self._spec.model
-            await self._emit(ConversationStarted(conversation_id=conversation.id, model=model))
+            await self._emit(events.ConversationStarted(conversation_id=conversation.id, model=model))
             try:
-                return await self._run_locked()
+                self._history = RunHistory(await conversation.load(), self._spec.prompt)
+                response, status, reason = await self._run_rounds()
+                items = self._history.items_to_save()
+                raise_if_cancelled()
+                # Before the last event is emitted: its listener may start the next run at once.
+                await self._save(items)
+                return await self._complete(response, status, reason, items)
             except AntiphonError as error:
                 await self._mapper.close()
                 await self._emit_failure(error)
@@ -156,30 +141,22 @@ class AgentLoop:
                 finally:
                     await self._transport.disconnect()
 
-    async def _run_locked(self) -> AgentResult:
-        conversation = self._spec.conversation
-        self._history = RunHistory(await conversation.load(), self._spec.prompt)
-        status, reason = await self._run_rounds()
-        items = self._history.items_to_save()
-        raise_if_cancelled()
-        # Before the last event is emitted: its listener may start the next run at once.
-        await self._save(items)
-        return await self._complete(status, reason, items)
-
-    async def _run_rounds(self) -> tuple[RunStatus, str | None]:
-        for _ in range(self._options.max_tool_rounds):
+    async def _run_rounds(self) -> tuple[Response, events.RunStatus, str | None]:
+        """Return the last response, and why it is the last."""
+        while True:
             raise_if_cancelled()
             await self._fit_context()
-            response = self._response = await self._request_round()
+            response = await self._request_round()
             self._add_usage(response)
             calls = self._history.add_response(response)
             if response.status != "completed":
                 details = response.incomplete_details
-                return "incomplete", details.reason if details else response.status
+                return response, "incomplete", details.reason if details else response.status
             if not calls:
-                return "completed", None
+                return response, "completed", None
             self._history.add_outputs(await self._call_tools(calls))
-        return "max_tool_rounds", "max_tool_rounds"
+            if self._history.count >= self._options.max_tool_rounds:
+                return response, "max_tool_rounds", "max_tool_rounds"
 
     async def _request_round(self) -> Response:
         """Request a response, as often as recovery allows."""
@@ -200,8 +177,8 @@ class AgentLoop:
         fields = self._spec.request_fields(self._recovery.model, self._definitions, self._history.count)
         checked = False
         async with self._transport.stream(fields, self._history) as stream:
-            async for events in stream.batches():
-                for event in events:
+            async for batch in stream.batches():
+                for event in batch:
                     raise_if_cancelled()
                     # Before any text is emitted, so that nothing has to be withdrawn.
                     if not checked and isinstance(event, LifecycleEvent):
@@ -232,17 +209,11 @@ class AgentLoop:
         limit = self._options.context_strategy.tool_result_token_limit
         cut = truncate_result(call.name, output, limit) if isinstance(output, str) else None
         if cut is not None:
-            output = cut.text
-            action = ContextAction(
-                type="truncated_tool_result",
-                tool_name=call.name,
-                original_tokens=cut.original_tokens,
-                truncated_tokens=cut.truncated_tokens,
-            )
+            output, action = cut
             await self._emit_context_action(action)
         return FunctionCallOutput(call_id=call.call_id, output=output)
 
-    def _context_usage(self) -> ContextUsage | None:
+    def _context_usage(self) -> events.ContextUsage | None:
         if self._budget is None:
             return None
         # Estimated anew every time: the server's own count comes too late to drop anything.
@@ -257,21 +228,18 @@ class AgentLoop:
         if usage.exceeds(strategy.rebudget_threshold):
             kept = strategy.tool_round_limit
             if dropped := self._history.drop_oldest(kept):
-                action = ContextAction(type="windowed_tool_rounds", dropped_rounds=dropped, kept_rounds=kept)
+                action = events.ContextAction(type="windowed_tool_rounds", dropped_rounds=dropped, kept_rounds=kept)
                 await self._emit_context_action(action)
-        await self._emit(ContextWindow(usage=self._context_usage() or usage))
+        await self._emit(events.ContextWindow(usage=self._context_usage() or usage))
 
-    async def _emit_context_action(self, action: ContextAction) -> None:
-        await self._emit(ContextManagement(action=action, usage=self._context_usage()))
+    async def _emit_context_action(self, action: events.ContextAction) -> None:
+        await self._emit(events.ContextManagement(action=action, usage=self._context_usage()))
 
     def _add_usage(self, response: Response) -> None:
-        usage, round = response.usage, self._history.count
-        if usage is None:
-            self._usage.append(RoundUsage(round=round))
-            return
+        usage = response.usage or ResponseUsage.of(0, 0)
         self._usage.append(
-            RoundUsage(
-                round=round,
+            events.RoundUsage(
+                round=self._history.count,
                 prompt_tokens=usage.input_tokens,
                 completion_tokens=usage.output_tokens,
                 total_tokens=usage.total_tokens,
@@ -280,10 +248,12 @@ class AgentLoop:
             )
         )
 
-    async def _complete(self, status: RunStatus, reason: str | None, items: list[Item]) -> AgentResult:
+    async def _complete(
+        self, response: Response, status: events.RunStatus, reason: str | None, items: list[Item]
+    ) -> AgentResult:
         mapper, usage = self._mapper, sum_usage(self._usage, self._recovery.model)
-        message = mapper.build_final_message(usage.completion_tokens, self._tool_calls)
-        completed = ConversationCompleted(
+        message = mapper.build_message(usage.completion_tokens, self._tool_calls)
+        completed = events.ConversationCompleted(
             conversation_id=self._spec.conversation.id,
             message=message,
             status=status,
@@ -293,16 +263,14 @@ class AgentLoop:
             context_window=self._context_usage(),
             usage=usage,
         )
-        if self._response is None:
-            raise AntiphonError("the run ended without a response")
         self.result = AgentResult(
             message=message.message,
-            final=self._response.output_text,
+            final=response.output_text,
             status=status,
             reason=reason,
             refusal=message.refusal,
             reasoning=completed.reasoning,
-            response=self._response,
+            response=response,
             usage=usage,
             tool_calls=self._tool_calls,
             items=items,
@@ -314,14 +282,10 @@ class AgentLoop:
 
     async def _emit_failure(self, error: AntiphonError) -> None:
         """Emit the error, and save the rounds that were finished before it."""
-        upstream = error if isinstance(error, UpstreamError) else None
-        details = AgentErrorDetails(
-            message=str(error),
-            code=upstream.payload.code if upstream else None,
-            recoverable=upstream.retryable if upstream else False,
-        )
-        id = self._spec.conversation.id
-        await self._emit(AgentFailed(conversation_id=id, error=details))
+        details = events.AgentErrorDetails(message=str(error))
+        if isinstance(error, UpstreamError):
+            details = replace(details, code=error.payload.code, recoverable=error.retryable)
+        await self._emit(events.AgentFailed(conversation_id=self._spec.conversation.id, error=details))
         with suppress(AntiphonError):  # the first error is the one to raise
             await self._save(self._history.items_to_save())
 
@@ -343,9 +307,9 @@ def raise_if_cancelled() -> None:
         raise asyncio.CancelledError
 
 
-def sum_usage(rounds: list[RoundUsage], model: str) -> AgentUsage:
+def sum_usage(rounds: list[events.RoundUsage], model: str) -> events.AgentUsage:
     """Add up the tokens of a run."""
-    return AgentUsage(
+    return events.AgentUsage(
         model=model,
         prompt_tokens=sum(r.prompt_tokens for r in rounds),
         completion_tokens=sum(r.completion_tokens for r in rounds),

@@ -29,15 +29,12 @@ from antiphon.client.tools.signature import ToolFunction
 from antiphon.engine.run import is_cancelled
 from antiphon.protocol.errors import AntiphonError, RequestError
 
-"""Everything that is accepted in a list of tools."""
-
-
 if TYPE_CHECKING:
     from antiphon.client.agent.loop import AgentResult, RunSpec
 
 OnEvent = Callable[[AgentEvent], Awaitable[None] | None]
 
-MAX_BUFFERED_EVENTS = 256
+MAX_BUFFERED_AGENT_EVENTS = 256
 """Number of unread events at which the run waits for its reader."""
 
 RESERVED_FIELDS = frozenset(
@@ -185,7 +182,7 @@ class AgentRun:
 
     async def batches(self) -> AsyncGenerator[list[AgentEvent], None]:
         """Yield the events in lists, as many at a time as have happened."""
-        buffer = EventBuffer[AgentEvent](MAX_BUFFERED_EVENTS)
+        buffer = EventBuffer[AgentEvent](MAX_BUFFERED_AGENT_EVENTS)
 
         async def emit(event: AgentEvent) -> None:
             # on_event first: it sees an event before the reader of the run does.

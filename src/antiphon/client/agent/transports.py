@@ -18,6 +18,7 @@ from antiphon.adapters.open_responses.adapter import encode_items, is_missing_en
 from antiphon.adapters.openai_chat.servers import is_openai
 from antiphon.agents.agent import Turn
 from antiphon.client.agent.context_window import RunHistory
+from antiphon.client.agent.conversation import build_request
 from antiphon.client.agent.events import ConnectionUpdate, ContextAction, ContextManagement, EmitEvent
 from antiphon.client.http import HttpApi
 from antiphon.client.stream import EventBuffer, EventSource, Stream
@@ -25,15 +26,14 @@ from antiphon.engine.models import EventSink
 from antiphon.engine.persistence import new_id
 from antiphon.engine.provider_model import ProviderClient, ProviderModel
 from antiphon.engine.run import Run
-from antiphon.protocol.errors import RequestError, UpstreamError
+from antiphon.protocol.errors import UpstreamError
 from antiphon.protocol.events import Event
 from antiphon.protocol.items import Item
 from antiphon.protocol.request import INCLUDE_ENCRYPTED_REASONING, Request
 from antiphon.protocol.response import Response
-from antiphon.protocol.struct import InvalidValueError, as_array
+from antiphon.protocol.struct import as_array
 from antiphon.protocol.synth import Synth
 from antiphon.transport.retry import RetryPolicy, retry_delay
-from antiphon.wire.openresponses import decode_request
 
 if TYPE_CHECKING:
     from antiphon.client.agent.loop import RunSpec
@@ -56,7 +56,7 @@ LOST_STATE_STATUSES = frozenset({400, 404, 422})
 MAX_RETRY_DELAY = 30.0
 JITTER = 0.1
 
-MAX_BUFFERED_EVENTS = 1024
+MAX_BUFFERED_CHAT_EVENTS = 1024
 """Number of unread events of a chat completion at which its connection is paused."""
 
 
@@ -80,20 +80,19 @@ class AgentTransport:
     def stream(self, fields: dict[str, object], history: RunHistory) -> Stream:
         """Send the next round."""
         if self.kind == "chat":
-            request = self._build_request(fields)
+            request = build_request(fields | {"stream": True, "store": False})
             return Stream(partial(open_chat_source, self._client.http, request, history.items))
-        round = history.next_input()
+        new_items, previous = history.next_input()
         encrypted = self._wants_encrypted_reasoning
-        items = encode_items(round.items, reasoning=encrypted, is_openai=self._is_openai)
+        items = encode_items(new_items, reasoning=encrypted, is_openai=self._is_openai)
         # The client keeps the conversation itself, so the server need not store the responses.
         body = fields | {"input": items, "store": False}
         if encrypted:
             include = as_array(fields.get("include"))
-            body["include"] = [*include, INCLUDE_ENCRYPTED_REASONING]
-            if INCLUDE_ENCRYPTED_REASONING in include:
-                body["include"] = include
-        if round.previous is not None:
-            body["previous_response_id"] = round.previous
+            missing = {INCLUDE_ENCRYPTED_REASONING}.difference(include)
+            body["include"] = [*include, *missing]
+        if previous is not None:
+            body["previous_response_id"] = previous
         if self.kind == "websocket":
             return Stream(partial(self._open_websocket_source, body))
         return self._client.stream_without_retries(body)
@@ -150,12 +149,6 @@ class AgentTransport:
             await session.open()
             self._session = session
         return await self._session.lane("").open_source(body)
-
-    def _build_request(self, fields: dict[str, object]) -> Request:
-        try:
-            return decode_request({**fields, "stream": True, "store": False})
-        except InvalidValueError as error:
-            raise RequestError.from_invalid_value(error) from None
 
 
 class Recovery:
@@ -227,7 +220,7 @@ async def open_chat_source(http: HttpApi, request: Request, items: Sequence[Item
     client = ProviderClient(provider, http.api_key, http.transport(), RetryPolicy(retries=0))
     model = ProviderModel(client, request.model or "")
     turn = Turn(request=request, input=items, response_id=id)
-    buffer = ChatEventBuffer(MAX_BUFFERED_EVENTS)
+    buffer = ChatEventBuffer(MAX_BUFFERED_CHAT_EVENTS)
     synth = Synth(response, ids=new_id, clock=time.time)
     source = ChatEventSource(Run(model.answer, turn, synth, buffer), buffer)
     await source.wait_started()

@@ -17,7 +17,7 @@ from antiphon.protocol.struct import InvalidValueError, decode
 from antiphon.protocol.tools import FunctionTool
 
 AnyTool = Tool | FunctionTool | Mapping[str, object] | ToolFunction
-
+"""Everything that is accepted in a list of tools."""
 
 _POSITIONAL = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
 
