@@ -28,6 +28,12 @@ test: .venv/.ready .venv/node/.ready ## run every test, in parallel (ARGS= goes 
 test-fast: .venv/.ready ## run the tests that start no server and no process
 	$(BIN)/pytest -n $(WORKERS) --dist loadscope -m "not server" $(ARGS)
 
+test-busy: .venv/.ready .venv/node/.ready ## test-fast ten times and test twice, while every core is busy
+	@scripts/test-busy
+
+soak: .venv/.ready ## an hour of mixed load and faults (SECONDS=3600); prints memory, files, tasks and loop lag
+	ANTIPHON_SOAK_SECONDS=$(or $(SECONDS),3600) $(BIN)/pytest -q -s tests/faults/test_soak.py
+
 check: .venv/.ready ## format, lint, types, layers, file sizes, spelling
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
@@ -51,4 +57,4 @@ constraints: ## take the newest versions of everything, and pin them
 clean: ## remove what the other targets made
 	rm -rf .venv .pytest_cache .hypothesis .ruff_cache .import_linter_cache
 
-.PHONY: help serve test test-fast check format bench constraints clean
+.PHONY: help serve test test-fast test-busy soak check format bench constraints clean
