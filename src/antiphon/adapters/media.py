@@ -47,9 +47,13 @@ class Media(Struct, frozen=True, kw_only=True):
         return f"data:{self.media_type};base64,{self.data}"
 
 
-def read_media(part: InputImage | InputFile) -> Media:
-    """Read an image or a file; raises ValueError with what is wrong with it."""
-    return read_image(part) if isinstance(part, InputImage) else read_file(part)
+def read_media(part: InputImage | InputFile) -> tuple[Media, bool]:
+    """Read an image or a file, and tell whether it is an image; raises ValueError with what is wrong with it."""
+    media = read_image(part) if isinstance(part, InputImage) else read_file(part)
+    is_image = isinstance(part, InputImage) or media.media_type.startswith("image/")
+    if is_image and media.data and media.media_type not in IMAGE_TYPES:
+        raise ValueError(f"an image may be a JPEG, PNG, GIF or WebP, not {media.media_type}")
+    return media, is_image
 
 
 def read_image(part: InputImage) -> Media:
@@ -83,12 +87,6 @@ def read_audio(part: ExtensionContent) -> Media:
     if not (data and format):
         raise ValueError("it has no data or no format")
     return Media(media_type=f"audio/{format}", data=data)
-
-
-def check_image(media: Media) -> None:
-    """Raise ValueError for an image of a type that no provider accepts."""
-    if media.media_type not in IMAGE_TYPES:
-        raise ValueError(f"an image may be a JPEG, PNG, GIF or WebP, not {media.media_type}")
 
 
 def _file_id(part: InputImage | InputFile) -> str:

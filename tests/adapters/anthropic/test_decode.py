@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from antiphon.adapters import features
-from antiphon.adapters.anthropic.adapter import REASONS, Anthropic
+from antiphon.adapters.anthropic.adapter import Anthropic
+from antiphon.adapters.anthropic.decode import REASONS
 from antiphon.protocol import parts
 from antiphon.protocol.items import (
     ExtensionAnnotation,

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from antiphon.adapters.bedrock.adapter import REASONS
+from antiphon.adapters.bedrock.decode import REASONS
 from antiphon.protocol import parts
 from antiphon.protocol.items import ExtensionAnnotation, Message, OutputText, Reasoning, UrlCitation
 from antiphon.protocol.struct import to_builtins

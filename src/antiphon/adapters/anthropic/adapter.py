@@ -8,7 +8,6 @@ from typing import ClassVar
 
 import msgspec
 
-from antiphon.adapters.anthropic.decode import REASONS as REASONS
 from antiphon.adapters.anthropic.decode import AnthropicDecoder
 from antiphon.adapters.anthropic.encode import encode_body
 from antiphon.adapters.anthropic.models import lookup_claude
@@ -60,13 +59,11 @@ class Anthropic(Adapter):
         return frozenset() if lookup_claude(model).supports_schemas else SCHEMA_FEATURES
 
     def encode(self, prompt: Prompt) -> Upstream:
-        """Write a prompt as a Messages request."""
         body = encode_body(prompt)
         samples = "temperature" in body or "top_p" in body
         return self._build_request("messages", body, SAMPLING_API_VERSION if samples else None)
 
     def decoder(self, prompt: Prompt) -> Decoder:
-        """Return the decoder of the response."""
         return AnthropicDecoder(self, prompt)
 
     def credential(self) -> Credential | None:
@@ -74,22 +71,17 @@ class Anthropic(Adapter):
         return Key() if self.provider.api_key_env == BEARER_ENV else Key("x-api-key", "")
 
     def models_request(self) -> Upstream | None:
-        """Return the request that lists the models."""
         return self._build_request("models?limit=1000")
 
     def count_tokens_request(self, prompt: Prompt) -> TokenCountRequest:
-        """Return the request that counts a prompt's tokens."""
-        body = encode_body(prompt)
         # The endpoint rejects every other field.
-        body = {name: body[name] for name in body if name in COUNT_TOKENS_FIELDS}
-        return self._build_request("messages/count_tokens", body), decode_token_count
+        body = {name: value for name, value in encode_body(prompt).items() if name in COUNT_TOKENS_FIELDS}
+        return (
+            self._build_request("messages/count_tokens", body),
+            lambda response: msgspec.convert(response, Usage).input_tokens or 0,
+        )
 
     def _build_request(self, path: str, body: JsonObject | None = None, version: str | None = None) -> Upstream:
         headers = {"anthropic-version": self.provider.api_version or version or API_VERSION}
         method = "GET" if body is None else "POST"
         return Upstream(method=method, url=f"{self.base_url}/{path}", body=body, headers=headers)
-
-
-def decode_token_count(body: object) -> int:
-    """Return the number of tokens in a response; raises ValueError."""
-    return msgspec.convert(body, Usage).input_tokens or 0

@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import cast
 
+from msgspec import Struct
+
 from antiphon.adapters.anthropic.wire_types import (
     SLUG,
     ContentBlock,
@@ -49,21 +51,19 @@ REASONS: Mapping[str, parts.Reason] = {
 }
 PAUSED_MESSAGE = "The provider paused a long turn. Send the conversation again to continue it."
 INCLUDE_SOURCES = "web_search_call.action.sources"
+INPUT_COUNTS = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
 
 
-class OpenBlock:
+class OpenBlock(Struct):
     """A content block that is being streamed."""
 
-    __slots__ = ("block", "citations", "key", "part", "pieces", "raw", "size")
-
-    def __init__(self, block: ContentBlock, key: int) -> None:
-        self.block = block
-        self.key = key
-        self.part = 0
-        self.pieces: list[str] = []
-        self.size = 0
-        self.citations: list[object] = []
-        self.raw: RawBlock = {}
+    block: ContentBlock
+    key: int
+    part: int = 0
+    pieces: list[str] = []
+    size: int = 0
+    citations: list[object] = []
+    raw: RawBlock = {}
 
 
 class AnthropicDecoder(Decoder):
@@ -80,10 +80,9 @@ class AnthropicDecoder(Decoder):
         self._last_block: OpenBlock | None = None
         self._search_queries: dict[str, object] = {}
         self._has_calls = False
-        self._input_tokens = self._cache_write_tokens = self._cache_read_tokens = 0
+        self._input_counts = dict.fromkeys(INPUT_COUNTS, 0)
 
     def decode_chunk(self, chunk: object) -> Sequence[Part]:
-        """Return the parts of a stream event."""
         sent = cast("sse.SseEvent", chunk)
         if sent.data == sse.DONE:
             self.done = True
@@ -116,7 +115,6 @@ class AnthropicDecoder(Decoder):
                 return ()
 
     def decode_body(self, body: bytes) -> list[Part]:
-        """Return the parts of a complete message."""
         message = read_message(body)
         if message.error is not None:
             return [self._failure(message.error)]
@@ -258,33 +256,23 @@ class AnthropicDecoder(Decoder):
         if usage is None:
             return []
         # message_delta need not repeat the counts of message_start.
-        if usage.input_tokens is not None:
-            self._input_tokens = usage.input_tokens
-        if usage.cache_creation_input_tokens is not None:
-            self._cache_write_tokens = usage.cache_creation_input_tokens
-        if usage.cache_read_input_tokens is not None:
-            self._cache_read_tokens = usage.cache_read_input_tokens
+        for name, count in self._input_counts.items():
+            new = getattr(usage, name)
+            self._input_counts[name] = count if new is None else new
         details = usage.output_tokens_details
-        return [
-            parts.Usage(
-                # In the protocol cached tokens are a part of the input tokens.
-                self._input_tokens + self._cache_write_tokens + self._cache_read_tokens,
-                usage.output_tokens,
-                self._cache_read_tokens,
-                details.thinking_tokens if details else None,
-            )
-        ]
+        thinking = details.thinking_tokens if details else None
+        cached = self._input_counts["cache_read_input_tokens"]
+        # In the protocol cached tokens are a part of the input tokens.
+        return [parts.Usage(sum(self._input_counts.values()), usage.output_tokens, cached, thinking)]
 
     def _stop_parts(self, stop: Delta | MessageBody) -> list[Part]:
         reason, details = stop.stop_reason, stop.stop_details
         if reason is None:
             return []
-        decoded: list[Part] = []
+        finish = self._finish_parts(reason)
         if reason == "refusal" and details and details.explanation:
-            decoded.append(parts.Refusal(details.explanation, key="refusal"))
-        if reason == "pause_turn":
-            decoded.append(parts.Warn("paused", PAUSED_MESSAGE))
-        return decoded + self._finish_parts(reason)
+            return [parts.Refusal(details.explanation, key="refusal"), *finish]
+        return [parts.Warn("paused", PAUSED_MESSAGE), *finish] if reason == "pause_turn" else finish
 
     def _finish_parts(self, reason: str | None) -> list[Part]:
         return self.finish_parts(finish_part(reason, REASONS, has_calls=self._has_calls))

@@ -6,7 +6,8 @@ decoder put into `encrypted_content`. Tool results come first in the user's turn
 """
 
 import re
-from typing import Any, cast
+from collections.abc import Callable
+from typing import Any, TypedDict
 
 from antiphon.adapters import media
 from antiphon.adapters.anthropic.models import Claude, choose_max_tokens, encode_sampling, lookup_claude, plan_thinking
@@ -39,7 +40,7 @@ from antiphon.protocol.items import (
     content_text,
 )
 from antiphon.protocol.json_schema import Schema, is_array, is_object
-from antiphon.protocol.request import JsonSchemaFormat, Request
+from antiphon.protocol.request import JsonSchemaFormat
 from antiphon.protocol.struct import JsonObject
 from antiphon.protocol.tools import (
     WEB_SEARCH_TYPES,
@@ -48,6 +49,7 @@ from antiphon.protocol.tools import (
     FunctionTool,
     FunctionToolChoice,
     Tool,
+    ToolChoice,
     must_call,
 )
 
@@ -63,38 +65,52 @@ DOMAIN_FILTERS = ("allowed_domains", "blocked_domains")
 
 def encode_body(prompt: Prompt) -> JsonObject:
     """Write a prompt as a request body; raises RequestError for what cannot be sent."""
-    claude = lookup_claude(prompt.model)
+    request, claude = prompt.request, lookup_claude(prompt.model)
     conversation = MessagesEncoder(prompt, claude)
-    plan = plan_thinking(prompt, claude, calls_without_thinking=conversation.calls_without_thinking)
+    without_thinking = calls_without_thinking(
+        conversation.messages,
+        is_result=lambda block: block["type"] == "tool_result",
+        is_thinking=lambda block: block["type"] in THINKING_BLOCKS,
+    )
+    plan = plan_thinking(prompt, claude, calls_without_thinking=without_thinking)
     sampling = encode_sampling(prompt, claude, thinks=plan.thinks)
     instruction = tool_call_instruction(prompt, claude)
+    for index, stop in enumerate(request.stop or ()):
+        if not stop.strip():
+            message = "Anthropic does not support stop sequences of white space only."
+            raise prompt.unsupported_error(message, f"stop[{index}]")
+    user = request.safety_identifier or request.user
     body: JsonObject = {
         "model": prompt.model,
         "max_tokens": choose_max_tokens(prompt, plan),
         "system": "\n\n".join(filter(None, [conversation.system, instruction])),
         "messages": conversation.messages,
         "tools": _encode_tools(prompt),
-        "tool_choice": _encode_tool_choice(prompt, claude),
+        "tool_choice": _encode_tool_choice(prompt, "auto" if instruction else request.tool_choice),
         "thinking": plan.thinking,
         "output_config": drop_empty({"effort": plan.effort, "format": _encode_format(prompt)}),
         "stream": prompt.stream or None,
-    }
-    return drop_empty(body | sampling | _encode_options(prompt))
-
-
-def _encode_options(prompt: Prompt) -> JsonObject:
-    request = prompt.request
-    for index, stop in enumerate(request.stop or ()):
-        if not stop.strip():
-            message = "Anthropic does not support stop sequences of white space only."
-            raise prompt.unsupported_error(message, f"stop[{index}]")
-    user = request.safety_identifier or request.user
-    return {
         "stop_sequences": request.stop,
         "metadata": {"user_id": user} if user else None,
         "service_tier": service_tier_name(prompt, SERVICE_TIERS),
         "cache_control": {"type": "ephemeral"} if request.prompt_cache_key else None,
     }
+    return drop_empty(body | sampling)
+
+
+class BlockMessage(TypedDict):
+    """A message of content blocks."""
+
+    role: str
+    content: list[JsonObject]
+
+
+def add_message(messages: list[BlockMessage], role: str, blocks: list[JsonObject]) -> None:
+    """Add a message; its blocks join the last message if that has the same role."""
+    if messages and messages[-1]["role"] == role:
+        messages[-1]["content"] += blocks
+    elif blocks:
+        messages.append({"role": role, "content": blocks})
 
 
 class MessagesEncoder:
@@ -114,40 +130,21 @@ class MessagesEncoder:
             raise prompt.unsupported_error(EMPTY_CONVERSATION, "input")
         strip_trailing_space(self.messages[-1])
 
-    @property
-    def calls_without_thinking(self) -> bool:
-        """Whether calls are being answered whose assistant turn does not start with thinking."""
-        first: list[JsonObject] | None = None
-        for message in reversed(self.messages):
-            blocks = cast("list[JsonObject]", message["content"])
-            if message["role"] == "assistant":
-                first = blocks
-            elif not all(block["type"] == "tool_result" for block in blocks):
-                break
-        if first is None or self.messages[-1]["role"] == "assistant":
-            return False
-        return first[0]["type"] not in THINKING_BLOCKS
-
-    def _alternate_roles(self, turns: list[ConversationTurn]) -> list[JsonObject]:
+    def _alternate_roles(self, turns: list[ConversationTurn]) -> list[BlockMessage]:
         """Return messages whose roles alternate; join consecutive turns of one role."""
-        encoded = [(turn.role, self._encode_turn(turn)) for turn in turns]
-        encoded = [(role, blocks) for role, blocks in encoded if blocks]
-        messages: list[JsonObject] = []
-        for index, (role, blocks) in enumerate(encoded):
-            last = messages[-1]["role"] if messages else None
-            if role == "system":
-                following = encoded[index + 1][0] if index + 1 < len(encoded) else "assistant"
-                # The API accepts a system message only between a user's and an assistant's.
-                allowed = last == "user" and following == "assistant"
-                if allowed and self._claude.supports_system_messages:
-                    messages.append({"role": "system", "content": blocks})
-                    continue
-                blocks = blocks if len(encoded) == 1 else _tag_as_system(blocks)
-            role = "assistant" if role == "assistant" else "user"
-            if role == last:
-                cast("list[JsonObject]", messages[-1]["content"]).extend(blocks)
+        encoded = [(turn.role, blocks) for turn in turns if (blocks := self._encode_turn(turn))]
+        following = [role for role, _ in encoded[1:]] + ["assistant"]
+        messages: list[BlockMessage] = []
+        for (role, blocks), next_role in zip(encoded, following, strict=False):
+            # The API accepts a system message only between a user's and an assistant's.
+            allowed = messages and messages[-1]["role"] == "user" and next_role == "assistant"
+            if role == "assistant" or (role == "system" and allowed and self._claude.supports_system_messages):
+                add_message(messages, role, blocks)
+            elif role == "system" and len(encoded) > 1:
+                tagged = [block | {"text": f"<system>\n{block['text']}\n</system>"} for block in blocks]
+                add_message(messages, "user", tagged)
             else:
-                messages.append({"role": role, "content": blocks})
+                add_message(messages, "user", blocks)
         return messages
 
     def _encode_turn(self, turn: ConversationTurn) -> list[JsonObject]:
@@ -172,7 +169,8 @@ class MessagesEncoder:
             case Message():
                 return encode_pieces(self._prompt, item, _encode_content)
             case FunctionCall():
-                return [_encode_call(item)]
+                id, name = make_legal_id(item.call_id, TOOL_USE_ID), make_legal_name(item.name, MAX_TOOL_NAME)
+                return [{"type": "tool_use", "id": id, "name": name, "input": parse_arguments(item.arguments)}]
             case FunctionCallOutput():
                 return [self._encode_tool_result(item)]
             case Reasoning(encrypted_content=str() as sealed):
@@ -195,24 +193,28 @@ class MessagesEncoder:
         return drop_empty(result)
 
 
-def strip_trailing_space(message: JsonObject) -> None:
+def calls_without_thinking(
+    messages: list[BlockMessage], is_result: Callable[[JsonObject], bool], is_thinking: Callable[[JsonObject], bool]
+) -> bool:
+    """Return whether calls are being answered whose assistant turn does not start with thinking."""
+    first: JsonObject | None = None
+    for message in reversed(messages):
+        if message["role"] == "assistant":
+            first = message["content"][0]
+        elif not all(map(is_result, message["content"])):
+            break
+    return first is not None and messages[-1]["role"] != "assistant" and not is_thinking(first)
+
+
+def strip_trailing_space(message: BlockMessage) -> None:
     """Strip white space from the end of an assistant's last text; providers reject it there."""
-    last = cast("list[JsonObject]", message["content"])[-1]
+    last = message["content"][-1]
     if message["role"] == "assistant" and "text" in last:
         last["text"] = str(last["text"]).rstrip()
 
 
 def _text_blocks(text: str) -> list[JsonObject]:
     return [{"type": "text", "text": text}] if text.strip() else []
-
-
-def _tag_as_system(blocks: list[JsonObject]) -> list[JsonObject]:
-    return [block | {"text": f"<system>\n{block['text']}\n</system>"} for block in blocks]
-
-
-def _encode_call(call: FunctionCall) -> JsonObject:
-    id, name = make_legal_id(call.call_id, TOOL_USE_ID), make_legal_name(call.name, MAX_TOOL_NAME)
-    return {"type": "tool_use", "id": id, "name": name, "input": parse_arguments(call.arguments)}
 
 
 def _encode_thinking(sealed: str) -> list[JsonObject]:
@@ -229,30 +231,20 @@ def _encode_content(part: Content) -> list[JsonObject]:
     """Write a piece of content; raises ValueError with the reason if that is impossible."""
     if not isinstance(part, InputImage | InputFile):
         return _text_blocks(content_text(part))
-    file = media.read_media(part)
-    if isinstance(part, InputFile) and not file.media_type.startswith("image/"):
-        return [_encode_document(file)]
-    if file.data:
-        media.check_image(file)
-    return [{"type": "image", "source": _encode_source(file)}]
-
-
-def _encode_document(file: media.Media) -> JsonObject:
-    source = _encode_source(file)
-    if file.data and file.media_type != "application/pdf":
-        if not file.is_text:
-            type = file.media_type or "of unknown type"
-            raise ValueError(f"a file may be a PDF or text, not {type}")
-        source = {"type": "text", "media_type": "text/plain", "data": file.raw.decode()}
-    return drop_empty({"type": "document", "source": source, "title": file.name})
-
-
-def _encode_source(file: media.Media) -> JsonObject:
-    if file.data:
-        return {"type": "base64", "media_type": file.media_type, "data": file.data}
+    file, is_image = media.read_media(part)
     if file.url:
-        return {"type": "url", "url": file.url}
-    return {"type": "file", "file_id": file.id}
+        source = {"type": "url", "url": file.url}
+    elif file.id:
+        source = {"type": "file", "file_id": file.id}
+    elif is_image or file.media_type == "application/pdf":
+        source = {"type": "base64", "media_type": file.media_type, "data": file.data}
+    elif file.is_text:
+        source = {"type": "text", "media_type": "text/plain", "data": file.raw.decode()}
+    else:
+        raise ValueError(f"a file may be a PDF or text, not {file.media_type or 'of unknown type'}")
+    if is_image:
+        return [{"type": "image", "source": source}]
+    return [drop_empty({"type": "document", "source": source, "title": file.name})]
 
 
 def _encode_tools(prompt: Prompt) -> list[JsonObject]:
@@ -302,39 +294,29 @@ def _encode_web_search(prompt: Prompt, options: Schema, path: str) -> JsonObject
     return search
 
 
-def _encode_tool_choice(prompt: Prompt, claude: Claude) -> JsonObject | None:
+def _encode_tool_choice(prompt: Prompt, choice: ToolChoice) -> JsonObject | None:
     """Write the tool choice, unless it is the default."""
     request = prompt.request
     if not request.tools:
         return {"type": "none"} if history_tool_names(prompt) else None
-    # A model that cannot be forced gets an instruction instead: tool_call_instruction().
-    unenforced = must_call(request.tool_choice) and not claude.supports_forced_tools
-    choice: JsonObject = {"type": "auto"} if unenforced else _encode_choice(request)
-    if not request.parallel_tool_calls and choice["type"] != "none":
-        return choice | {"disable_parallel_tool_use": True}
-    return None if choice == {"type": "auto"} else choice
-
-
-def _encode_choice(request: Request) -> JsonObject:
-    match request.tool_choice:
-        case "required":
-            return {"type": "any"}
+    encoded: JsonObject
+    match choice:
         case FunctionToolChoice(name=name):
-            return {"type": "tool", "name": name}
+            encoded = {"type": "tool", "name": name}
         case ExtensionToolChoice(type=type) if type in WEB_SEARCH_TYPES:
-            return {"type": "tool", "name": WEB_SEARCH_TOOL["name"]}
-        case ExtensionToolChoice() as choice:
-            names = (tool.get("name") for tool in request.tools if tool.type == choice.type)
-            name = choice.get("name") or next(names, None) or choice.type.removeprefix(SLUG)
-            return {"type": "tool", "name": name}
-        case "none":
-            return {"type": "none"}
+            encoded = {"type": "tool", "name": WEB_SEARCH_TOOL["name"]}
+        case ExtensionToolChoice(type=type):
+            names = (tool.get("name") for tool in request.tools if tool.type == type)
+            encoded = {"type": "tool", "name": choice.get("name") or next(names, None) or type.removeprefix(SLUG)}
         case _:
-            return {"type": "auto"}
+            encoded = {"type": "any" if choice == "required" else choice}
+    if not request.parallel_tool_calls and choice != "none":
+        encoded["disable_parallel_tool_use"] = True
+    return None if encoded == {"type": "auto"} else encoded
 
 
 def tool_call_instruction(prompt: Prompt, claude: Claude) -> str | None:
-    """Return the instruction that replaces a forced call for models that cannot be forced.
+    """Return the instruction that replaces a forced call, and the choice, for models that cannot be forced.
 
     Raises RequestError for any tool but `json_via_tool`'s: only that one's result is checked, so
     only there does a model that ignores the instruction lead to an error.
@@ -365,8 +347,7 @@ def _encode_format(prompt: Prompt) -> JsonObject | None:
     format = prompt.request.text.format
     if not (isinstance(format, JsonSchemaFormat) and format.schema):
         return None
-    schema = relax_schema(prompt, format.schema, "text.format.schema")
-    return {"type": "json_schema", "schema": schema}
+    return {"type": "json_schema", "schema": relax_schema(prompt, format.schema, "text.format.schema")}
 
 
 def relax_schema(prompt: Prompt, schema: Schema, param: str) -> Schema:

@@ -26,7 +26,6 @@ THINKING_BUDGETS = {"minimal": 1024, "low": 2048, "medium": 8192, "high": 16384,
 """The thinking tokens to allow for each effort."""
 
 MIN_BUDGET = 1024
-EFFORT_NAMES = {"minimal": "low"}
 
 DisabledThinking = Literal["disabled", "between_tools"]
 
@@ -47,7 +46,8 @@ class Claude(Struct, frozen=True, kw_only=True):
     """Whether it can be held to a schema, in its answer and in its calls."""
     supports_system_messages: bool = False
     """Whether system messages are supported within the conversation."""
-    unsupported_efforts: frozenset[str] = frozenset()
+    supports_xhigh: bool = True
+    """Whether it has the effort `xhigh`."""
 
 
 def lookup_claude(model: str) -> Claude:
@@ -55,27 +55,26 @@ def lookup_claude(model: str) -> Claude:
     found = CLAUDE_NAME.search(model.lower())
     if found is None:
         return Claude()
-    family = found["family"] or ""
+    family = found["family"]
     # A preview has no number; it belongs to the generation of 5.
     version = (int(found["major"] or 5), int(found["minor"] or 0))
     top_family = family in ("fable", "mythos")
+    disabled_thinking: DisabledThinking | None = "disabled"
+    if top_family or (family == "opus" and version >= (5, 5)):
+        disabled_thinking = None
+    elif family == "sonnet" and version >= (5, 5):
+        disabled_thinking = "between_tools"
     return Claude(
         supports_thinking=version >= (3, 7),
         uses_thinking_budget=version < (4, 6),
         thinks_by_default=version >= (5, 0),
-        disabled_thinking=_thinking_off(family, version),
+        disabled_thinking=disabled_thinking,
         supports_forced_tools=not (version >= (5, 1) if top_family else version >= (5, 5) and family != "haiku"),
         supports_sampling=version < (4, 7),
         supports_schemas=version >= (4, 5),
         supports_system_messages=version >= (4, 8),
-        unsupported_efforts=frozenset({"xhigh"} if version < (4, 7) else ()),
+        supports_xhigh=version >= (4, 7),
     )
-
-
-def _thinking_off(family: str, version: tuple[int, int]) -> DisabledThinking | None:
-    if family in ("fable", "mythos") or (family == "opus" and version >= (5, 5)):
-        return None
-    return "between_tools" if family == "sonnet" and version >= (5, 5) else "disabled"
 
 
 class ThinkingPlan(Struct, frozen=True):
@@ -99,7 +98,8 @@ def plan_thinking(prompt: Prompt, claude: Claude, *, calls_without_thinking: boo
     """
     request = prompt.request
     reasoning = request.reasoning or ReasoningConfig()
-    wanted = reasoning.effort not in (None, "none") or bool(reasoning.summary)
+    effort, summary = reasoning.effort, reasoning.summary
+    wanted = effort not in (None, "none") or summary
     if not claude.supports_thinking:
         if wanted:
             _warn(prompt, "it does not support thinking, so 'reasoning' was not sent")
@@ -108,20 +108,25 @@ def plan_thinking(prompt: Prompt, claude: Claude, *, calls_without_thinking: boo
     # would not be what the client asked for.
     forced = bool(request.tools) and claude.supports_forced_tools and must_call(request.tool_choice)
     if claude.disabled_thinking is None:
-        return _plan_always_on(prompt, claude, reasoning, forced=forced)
+        if effort == "none":
+            _warn(prompt, "it always thinks, so the lowest effort was sent")
+            effort = "low"
+        if forced and summary:
+            _warn(prompt, "it cannot show its thinking while a tool call is forced")
+        return _plan_effort(prompt, claude, effort, shows_summary=bool(summary) and not forced)
     if forced and wanted:
         _warn(prompt, "it cannot think while a tool call is forced, so thinking was turned off")
-    elif reasoning.effort == "none" and reasoning.summary:
+    elif effort == "none" and summary:
         _warn(prompt, "there is no summary without thinking, and thinking was turned off")
-    if forced or reasoning.effort == "none":
-        disabled = claude.disabled_thinking if claude.thinks_by_default else None
-        return ThinkingPlan({"type": disabled} if disabled else None)
-    if reasoning.effort is None:
-        return _plan_default(prompt, claude, reasoning)
-    if claude.uses_thinking_budget:
-        return _plan_budget(prompt, reasoning.effort, calls_without_thinking)
-    effort = _choose_effort(prompt, claude, reasoning.effort)
-    return ThinkingPlan(_adaptive_thinking(reasoning), effort, THINKING_BUDGETS[reasoning.effort])
+    if forced or effort == "none":
+        return ThinkingPlan({"type": claude.disabled_thinking} if claude.thinks_by_default else None)
+    if effort is None and not claude.thinks_by_default:
+        if summary:
+            _warn(prompt, "it thinks only if 'reasoning.effort' is set")
+        return ThinkingPlan()
+    if effort and claude.uses_thinking_budget:
+        return _plan_budget(prompt, effort, calls_without_thinking)
+    return _plan_effort(prompt, claude, effort, shows_summary=bool(summary))
 
 
 def choose_max_tokens(prompt: Prompt, plan: ThinkingPlan) -> int:
@@ -130,27 +135,18 @@ def choose_max_tokens(prompt: Prompt, plan: ThinkingPlan) -> int:
     return limit or DEFAULT_MAX_TOKENS + plan.expected_tokens
 
 
-def _plan_always_on(prompt: Prompt, claude: Claude, reasoning: ReasoningConfig, *, forced: bool) -> ThinkingPlan:
-    effort = reasoning.effort
-    if effort == "none":
-        _warn(prompt, "it always thinks, so the lowest effort was sent")
-        effort = "low"
-    if forced and reasoning.summary:
-        _warn(prompt, "it cannot show its thinking while a tool call is forced")
-    return ThinkingPlan(
-        _adaptive_thinking(reasoning) if reasoning.summary and not forced else None,
-        _choose_effort(prompt, claude, effort) if effort else None,
-        THINKING_BUDGETS[effort or "high"],
-    )
-
-
-def _plan_default(prompt: Prompt, claude: Claude, reasoning: ReasoningConfig) -> ThinkingPlan:
-    if not claude.thinks_by_default:
-        if reasoning.summary:
-            _warn(prompt, "it thinks only if 'reasoning.effort' is set")
-        return ThinkingPlan()
-    thinking = _adaptive_thinking(reasoning) if reasoning.summary else None
-    return ThinkingPlan(thinking, None, THINKING_BUDGETS["high"])
+def _plan_effort(prompt: Prompt, claude: Claude, effort: str | None, *, shows_summary: bool) -> ThinkingPlan:
+    expected_tokens = THINKING_BUDGETS[effort or "high"]
+    thinking: dict[str, object] | None = None
+    if shows_summary:
+        thinking = {"type": "adaptive", "display": "summarized"}
+    # A model that always thinks need not be told to.
+    elif effort and claude.disabled_thinking:
+        thinking = {"type": "adaptive"}
+    if effort == "xhigh" and not claude.supports_xhigh:
+        _warn(prompt, "it has no effort 'xhigh', so 'high' was sent")
+        effort = "high"
+    return ThinkingPlan(thinking, "low" if effort == "minimal" else effort, expected_tokens)
 
 
 def _plan_budget(prompt: Prompt, effort: str, calls_without_thinking: bool) -> ThinkingPlan:
@@ -168,19 +164,6 @@ def _plan_budget(prompt: Prompt, effort: str, calls_without_thinking: bool) -> T
         budget = max(MIN_BUDGET, limit // 2)
         _warn(prompt, f"{limit} output tokens leave room for {budget} thinking tokens")
     return ThinkingPlan({"type": "enabled", "budget_tokens": budget}, None, budget)
-
-
-def _adaptive_thinking(reasoning: ReasoningConfig) -> dict[str, object]:
-    if reasoning.summary:
-        return {"type": "adaptive", "display": "summarized"}
-    return {"type": "adaptive"}
-
-
-def _choose_effort(prompt: Prompt, claude: Claude, effort: str) -> str:
-    if effort in claude.unsupported_efforts:
-        _warn(prompt, f"it has no effort '{effort}', so 'high' was sent")
-        return "high"
-    return EFFORT_NAMES.get(effort, effort)
 
 
 def _warn(prompt: Prompt, reason: str) -> None:

@@ -10,7 +10,6 @@ from typing import ClassVar
 from urllib.parse import quote
 
 from antiphon.adapters.base import Adapter, ConfigSource, Decoder, Prompt, Provider, collect_names
-from antiphon.adapters.bedrock.decode import REASONS as REASONS
 from antiphon.adapters.bedrock.decode import BedrockDecoder
 from antiphon.adapters.bedrock.encode import SLUG, encode_body, find_claude, supports_strict_tools
 from antiphon.adapters.errors import ErrorInfo, parse_error
@@ -98,8 +97,7 @@ class Bedrock(Adapter):
         # The region is part of the signature, so it is needed even with a custom address.
         self.region = provider.region or (found[1] if found else DEFAULT_REGION)
         suffix = ".cn" if self.region.startswith("cn-") else ""
-        default = f"https://bedrock-runtime.{self.region}.amazonaws.com{suffix}"
-        self.base_url = self.base_url or default
+        self.base_url = self.base_url or f"https://bedrock-runtime.{self.region}.amazonaws.com{suffix}"
 
     def missing_features(self, model: str) -> frozenset[str]:
         """Return the features whose fields a model rejects."""
@@ -108,7 +106,6 @@ class Bedrock(Adapter):
         return frozenset(name for name in supported if not supported[name])
 
     def encode(self, prompt: Prompt) -> Upstream:
-        """Write a prompt as a Converse request."""
         path = "converse-stream" if prompt.stream else "converse"
         url = f"{self.base_url}/model/{quote(prompt.model, safe='')}/{path}"
         return Upstream(url=url, body=encode_body(prompt))
@@ -118,11 +115,9 @@ class Bedrock(Adapter):
         return next((vendor for vendor in VENDORS if f"{vendor}." in model), model)
 
     def decoder(self, prompt: Prompt) -> Decoder:
-        """Return the decoder of the response."""
         return BedrockDecoder(self, prompt)
 
     def credential(self) -> Credential | None:
-        """Sign requests with AWS credentials."""
         return AwsSignature("bedrock", self.region, self.provider.profile)
 
     def models_request(self) -> Upstream | None:
@@ -134,7 +129,6 @@ class Bedrock(Adapter):
         return Upstream(method="GET", url=f"{url}/foundation-models?byOutputModality=TEXT")
 
     def decode_models(self, body: object) -> list[str]:
-        """Return the names in the list of models."""
         return collect_names(body, "modelSummaries", "modelId")
 
     def parse_error(self, status: int, headers: Mapping[str, str], body: object) -> ErrorInfo:

@@ -14,7 +14,6 @@ from antiphon.adapters.bedrock.wire_types import (
     Citation,
     ContentBlock,
     ReasoningContent,
-    ReasoningText,
     SealedThinking,
     StreamEvent,
     ToolUse,
@@ -83,7 +82,6 @@ class BedrockDecoder(Decoder):
         self._citations: list[Citation] = []
 
     def decode_chunk(self, chunk: object) -> Sequence[Part]:
-        """Return the parts of an event-stream message."""
         message = cast("EventStreamMessage", chunk)
         type = message.headers.get(":event-type")
         if type is None:
@@ -109,7 +107,6 @@ class BedrockDecoder(Decoder):
                 return ()
 
     def decode_body(self, body: bytes) -> Sequence[Part]:
-        """Return the parts of a complete response."""
         response = read_response(body)
         message = response.output.message
         decoded: list[Part] = []
@@ -191,7 +188,7 @@ class BedrockDecoder(Decoder):
             return decoded
         deltas, cited = [block], block.citations_content
         if reasoning := block.reasoning_content:
-            text = reasoning.reasoning_text or ReasoningText()
+            text = reasoning.reasoning_text or ReasoningContent()
             increments = (
                 ReasoningContent(text=text.text),
                 ReasoningContent(signature=text.signature),

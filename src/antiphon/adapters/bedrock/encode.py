@@ -8,13 +8,19 @@ rules of Anthropic's own API apply.
 """
 
 import re
-from collections.abc import Sequence
 from typing import cast
 
-from msgspec import Struct, field
+from msgspec import Struct
 
 from antiphon.adapters import media
-from antiphon.adapters.anthropic.encode import relax_schema, strip_trailing_space, tool_call_instruction
+from antiphon.adapters.anthropic.encode import (
+    BlockMessage,
+    add_message,
+    calls_without_thinking,
+    relax_schema,
+    strip_trailing_space,
+    tool_call_instruction,
+)
 from antiphon.adapters.anthropic.models import (
     CLAUDE_NAME,
     Claude,
@@ -32,7 +38,6 @@ from antiphon.adapters.conversation import (
     history_tool_names,
     make_legal_id,
     make_legal_name,
-    role_of,
     split_turns,
     system_text,
 )
@@ -49,9 +54,9 @@ from antiphon.protocol.items import (
     Reasoning,
     content_text,
 )
-from antiphon.protocol.request import JsonSchemaFormat
+from antiphon.protocol.request import JsonSchemaFormat, ReasoningConfig
 from antiphon.protocol.struct import JsonObject
-from antiphon.protocol.tools import ExtensionTool, ExtensionToolChoice, FunctionToolChoice, Tool
+from antiphon.protocol.tools import ExtensionTool, ExtensionToolChoice, FunctionToolChoice, Tool, ToolChoice
 
 SLUG = "bedrock:"
 SERVICE_TIERS = {"priority": "priority", "flex": "flex"}
@@ -77,20 +82,26 @@ NO_OUTPUT = "(no output)"
 
 def encode_body(prompt: Prompt) -> JsonObject:
     """Write a prompt as a request body; raises RequestError for what cannot be sent."""
-    conversation = ConverseEncoder(prompt)
-    caches = _uses_prompt_cache(prompt)
-    claude = find_claude(prompt.model)
+    request, claude = prompt.request, find_claude(prompt.model)
+    conversation = ConverseEncoder(prompt, claude)
     instruction = tool_call_instruction(prompt, claude) if claude else None
     if instruction:
         conversation.system.append({"text": instruction})
+    # Other models reject cache points.
+    if request.prompt_cache_key is not None and not claude:
+        message = "Bedrock manages the prompt cache of this model; no key was sent."
+        prompt.warn("unsupported_parameter", message, "prompt_cache_key")
+    messages = conversation.messages
+    thinking = _encode_claude_thinking(prompt, claude, messages) if claude else _encode_other_thinking(prompt)
+    caches = claude is not None and request.prompt_cache_key is not None
     if caches:
         conversation.add_cache_points()
-    thinking = encode_thinking(prompt)
+    choice = "auto" if instruction else request.tool_choice
     body: JsonObject = {
-        "messages": conversation.messages,
+        "messages": messages,
         "system": conversation.system,
-        "inferenceConfig": _encode_inference_config(prompt, thinking),
-        "toolConfig": _encode_tool_config(prompt, caches=caches, enforce_choice=not instruction),
+        "inferenceConfig": _encode_inference_config(prompt, claude, thinking),
+        "toolConfig": _encode_tool_config(prompt, choice, caches=caches),
         "outputConfig": drop_empty({"textFormat": _encode_text_format(prompt), "effort": thinking.effort}),
         "additionalModelRequestFields": thinking.fields,
         "serviceTier": drop_empty({"type": service_tier_name(prompt, SERVICE_TIERS)}),
@@ -98,26 +109,15 @@ def encode_body(prompt: Prompt) -> JsonObject:
     return drop_empty(body)
 
 
-def _uses_prompt_cache(prompt: Prompt) -> bool:
-    if prompt.request.prompt_cache_key is None:
-        return False
-    # Other models reject cache points.
-    if find_claude(prompt.model) is None:
-        message = "Bedrock manages the prompt cache of this model; no key was sent."
-        prompt.warn("unsupported_parameter", message, "prompt_cache_key")
-        return False
-    return True
-
-
 class ConverseEncoder:
     """The system texts and the messages of one prompt."""
 
-    def __init__(self, prompt: Prompt) -> None:
+    def __init__(self, prompt: Prompt, claude: Claude | None) -> None:
         self._prompt = prompt
-        self._is_claude = find_claude(prompt.model) is not None
+        self._is_claude = claude is not None
         self._document_names: set[str] = set()
         self.system: list[JsonObject] = _text_blocks(prompt.request.instructions or "")
-        self.messages: list[JsonObject] = []
+        self.messages: list[BlockMessage] = []
         for turn in split_turns(prompt.items):
             self._add_turn(turn)
         # Converse rejects a conversation that does not start with the user.
@@ -126,14 +126,14 @@ class ConverseEncoder:
             message = f"Bedrock requires a user message first; '{OPENING_MESSAGE}' was added."
             prompt.warn("added_message", message, "input")
         for message in self.messages:
-            _add_document_names(cast("list[JsonObject]", message["content"]))
+            _add_document_names(message["content"])
         strip_trailing_space(self.messages[-1])
 
     def add_cache_points(self) -> None:
         """Let Bedrock cache the system texts and the messages up to the last one."""
         if self.system:
             self.system.append(CACHE_POINT)
-        last = cast("list[JsonObject]", self.messages[-1]["content"])
+        last = self.messages[-1]["content"]
         # A cache point may not follow a document.
         if self.messages[-1]["role"] == "user" and "document" not in last[-1]:
             last.append(CACHE_POINT)
@@ -142,26 +142,22 @@ class ConverseEncoder:
         if turn.role == "system":
             for item in turn.items:
                 if isinstance(item, Message):
-                    self.system += encode_pieces(self._prompt, item, _encode_system)
+                    self.system += encode_pieces(self._prompt, item, lambda part: _text_blocks(system_text(part)))
             return
         blocks = [block for item in turn.items for block in self._encode_item(item)]
         role = "assistant" if turn.role == "assistant" else "user"
         # Converse rejects a turn that ends with reasoning.
         while role == "assistant" and blocks and "reasoningContent" in blocks[-1]:
             blocks.pop()
-        if self.messages and self.messages[-1]["role"] == role:
-            cast("list[JsonObject]", self.messages[-1]["content"]).extend(blocks)
-        elif blocks:
-            self.messages.append({"role": role, "content": blocks})
+        add_message(self.messages, role, blocks)
 
     def _encode_item(self, item: Item) -> list[JsonObject]:
         match item:
             case Message():
                 return encode_pieces(self._prompt, item, self._encode_content)
-            case FunctionCall(call_id=id, name=name, arguments=arguments):
-                input = parse_arguments(arguments)
-                call = {"toolUseId": self._tool_use_id(id), "name": make_legal_name(name)}
-                return [{"toolUse": call | {"input": input}}]
+            case FunctionCall():
+                id, name = self._tool_use_id(item.call_id), make_legal_name(item.name)
+                return [{"toolUse": {"toolUseId": id, "name": name, "input": parse_arguments(item.arguments)}}]
             case FunctionCallOutput():
                 return [self._encode_tool_result(item)]
             case Reasoning(encrypted_content=str() as sealed):
@@ -186,22 +182,19 @@ class ConverseEncoder:
         """Write a piece of content; raises ValueError with the reason if that is impossible."""
         if not isinstance(part, InputImage | InputFile):
             return _text_blocks(content_text(part))
-        file = media.read_media(part)
-        if isinstance(part, InputFile) and not file.media_type.startswith("image/"):
-            return [self._encode_document(file)]
-        media.check_image(file)
-        format = file.media_type.removeprefix("image/")
-        return [{"image": {"format": format, "source": {"bytes": file.data}}}]
-
-    def _encode_document(self, file: media.Media) -> JsonObject:
+        file, is_image = media.read_media(part)
+        source = {"bytes": file.data}
+        if is_image:
+            return [{"image": {"format": file.media_type.removeprefix("image/"), "source": source}}]
         stem, _, suffix = file.name.rpartition(".")
-        suffix = suffix.lower()
-        format = DOCUMENT_FORMATS.get(file.media_type) or (suffix if suffix in FORMAT_NAMES else "")
+        format = DOCUMENT_FORMATS.get(file.media_type)
+        if not format and suffix.lower() in FORMAT_NAMES:
+            format = suffix.lower()
         if not format and not file.is_text:
             type = file.media_type or "of unknown type"
             raise ValueError(f"a file may be a PDF, text, or a Word or Excel file, not {type}")
-        name, source = self._unique_document_name(stem or file.name), {"bytes": file.data}
-        return {"document": {"format": format or "txt", "name": name, "source": source}}
+        name = self._unique_document_name(stem or file.name)
+        return [{"document": {"format": format or "txt", "name": name, "source": source}}]
 
     def _unique_document_name(self, name: str) -> str:
         """Return a name that Bedrock accepts and that no other document has."""
@@ -217,10 +210,6 @@ class ConverseEncoder:
 
 def _text_blocks(text: str) -> list[JsonObject]:
     return [{"text": text}] if text.strip() else []
-
-
-def _encode_system(part: Content) -> list[JsonObject]:
-    return _text_blocks(system_text(part))
 
 
 def _encode_reasoning(sealed: str) -> list[JsonObject]:
@@ -239,21 +228,20 @@ def _add_document_names(blocks: list[JsonObject]) -> None:
         blocks.append({"text": ", ".join(map(str, names))})
 
 
-def _encode_tool_config(prompt: Prompt, *, caches: bool, enforce_choice: bool) -> JsonObject | None:
-    """Write the tools, and the tool choice unless an instruction replaces it."""
-    request = prompt.request
+def _encode_tool_config(prompt: Prompt, choice: ToolChoice, *, caches: bool) -> JsonObject | None:
+    """Write the tools and the tool choice."""
     has_calls = any(isinstance(item, FunctionCall) for item in prompt.items)
     # Converse has no choice "none": the tools are left out where the history allows it.
-    if request.tool_choice == "none" and not has_calls:
+    if choice == "none" and not has_calls:
         return None
-    tools = [_encode_tool(prompt, tool, index) for index, tool in enumerate(request.tools)]
+    tools = [_encode_tool(prompt, tool, index) for index, tool in enumerate(prompt.request.tools)]
     # Converse rejects calls in the history of a request without tools.
     empty: JsonObject = {"inputSchema": {"json": EMPTY_SCHEMA}}
     tools += [{"toolSpec": {"name": name} | empty} for name in history_tool_names(prompt)]
     if not tools:
         return None
     config: JsonObject = {"tools": [*tools, CACHE_POINT] if caches else tools}
-    match request.tool_choice if enforce_choice else "auto":
+    match choice:
         case "required":
             config["toolChoice"] = {"any": {}}
         case FunctionToolChoice(name=name):
@@ -293,7 +281,7 @@ STRICT_CLAUDE_VERSIONS = frozenset({("4", "5"), ("4", "6")})
 class ThinkingOptions(Struct):
     """The reasoning options of one request."""
 
-    fields: dict[str, object] = field(default_factory=dict[str, object])
+    fields: JsonObject = {}
     """For `additionalModelRequestFields`."""
     effort: str | None = None
     """For `outputConfig`."""
@@ -315,23 +303,15 @@ def supports_strict_tools(model: str) -> bool:
     return found is not None and (found["major"], found["minor"]) in STRICT_CLAUDE_VERSIONS
 
 
-def encode_thinking(prompt: Prompt) -> ThinkingOptions:
-    """Write the reasoning options in the fields of the model's vendor."""
-    if claude := find_claude(prompt.model):
-        return _encode_claude_thinking(prompt, claude)
-    reasoning = prompt.request.reasoning
-    if reasoning and reasoning.summary:
+def _encode_other_thinking(prompt: Prompt) -> ThinkingOptions:
+    """Write the reasoning options in the fields of a vendor other than Anthropic."""
+    model, reasoning = prompt.model, prompt.request.reasoning or ReasoningConfig()
+    effort = reasoning.effort
+    if reasoning.summary:
         message = "This model has no reasoning summaries; it returns its reasoning itself, if any."
         prompt.warn("unsupported_parameter", message, "reasoning.summary")
-    if reasoning is None or reasoning.effort is None:
+    if effort is None:
         return ThinkingOptions()
-    return _encode_other_thinking(prompt, reasoning.effort)
-
-
-def _encode_other_thinking(prompt: Prompt, effort: str) -> ThinkingOptions:
-    model = prompt.model
-    if "amazon.nova" in model:
-        return _encode_nova_thinking(prompt, effort)
     if "openai.gpt-oss" in model or "moonshot" in model:
         level = nearest_effort(prompt, effort, EFFORTS_LOW_TO_HIGH)
         return ThinkingOptions({"reasoning_effort": level})
@@ -340,22 +320,23 @@ def _encode_other_thinking(prompt: Prompt, effort: str) -> ThinkingOptions:
         return ThinkingOptions({"reasoning": {"effort": level}})
     if effort == "none":
         return ThinkingOptions()
+    if "amazon.nova" in model:
+        return _encode_nova_thinking(prompt, effort)
     return ThinkingOptions(effort=nearest_effort(prompt, effort, EFFORTS_WITHOUT_MINIMAL))
 
 
-def _encode_claude_thinking(prompt: Prompt, claude: Claude) -> ThinkingOptions:
-    without = _calls_without_thinking(prompt.items)
+def _encode_claude_thinking(prompt: Prompt, claude: Claude, messages: list[BlockMessage]) -> ThinkingOptions:
+    without = calls_without_thinking(
+        messages, is_result=lambda block: "toolResult" in block, is_thinking=lambda block: "reasoningContent" in block
+    )
     plan = plan_thinking(prompt, claude, calls_without_thinking=without)
-    fields: dict[str, object] = {"thinking": plan.thinking} if plan.thinking else {}
     # Converse's default limit is lower than what many models need for thinking.
     limited = plan.expected_tokens or prompt.capabilities.max_output_tokens
     max_tokens = choose_max_tokens(prompt, plan) if limited else None
-    return ThinkingOptions(fields, plan.effort, not plan.thinks, max_tokens)
+    return ThinkingOptions(drop_empty({"thinking": plan.thinking}), plan.effort, not plan.thinks, max_tokens)
 
 
 def _encode_nova_thinking(prompt: Prompt, effort: str) -> ThinkingOptions:
-    if effort == "none":
-        return ThinkingOptions()
     if "nova-2" not in prompt.model:
         message = "This model does not support reasoning; 'effort' was not sent."
         prompt.warn("unsupported_parameter", message, "reasoning.effort")
@@ -369,22 +350,7 @@ def _encode_nova_thinking(prompt: Prompt, effort: str) -> ThinkingOptions:
     return ThinkingOptions({"reasoningConfig": config}, allows_sampling=level != "high")
 
 
-def _calls_without_thinking(items: Sequence[Item]) -> bool:
-    """Tell whether calls are being answered whose turn has no reasoning of this provider."""
-    # System messages do not count: they all move to the front.
-    last = next((item for item in reversed(items) if role_of(item) != "system"), None)
-    if not isinstance(last, FunctionCallOutput):
-        return False
-    for item in reversed(items):
-        if isinstance(item, Message) and item.role == "user":
-            break
-        if isinstance(item, Reasoning) and item.encrypted_content:
-            return False
-    return True
-
-
-def _encode_inference_config(prompt: Prompt, thinking: ThinkingOptions) -> JsonObject:
-    claude = find_claude(prompt.model)
+def _encode_inference_config(prompt: Prompt, claude: Claude | None, thinking: ThinkingOptions) -> JsonObject:
     if claude:
         sampling = encode_sampling(prompt, claude, thinks=not thinking.allows_sampling)
     else:

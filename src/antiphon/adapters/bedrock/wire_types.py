@@ -14,20 +14,13 @@ class ToolUse(Struct, rename="camel", gc=False):
     type: str | None = None
 
 
-class ReasoningText(Struct, gc=False):
-    """Reasoning and its signature."""
-
-    text: str | None = None
-    signature: str | None = None
-
-
 class ReasoningContent(Struct, rename="camel", gc=False):
     """Reasoning: the first fields as increments of a stream, the last in a complete response."""
 
     text: str | None = None
     signature: str | None = None
     redacted_content: str | None = None
-    reasoning_text: ReasoningText | None = None
+    reasoning_text: "ReasoningContent | None" = None
 
 
 class Citation(Struct, rename="camel", gc=False):
