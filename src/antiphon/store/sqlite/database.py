@@ -13,6 +13,7 @@ from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import partial
+from itertools import groupby
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from threading import Lock, Thread, local
@@ -50,6 +51,12 @@ _WRITER_PRAGMAS = (
 )
 
 
+class _ThreadConnection(local):
+    """The connection of each reader thread."""
+
+    connection: sqlite3.Connection | None = None
+
+
 class Database:
     """A database file with its writer and its readers; the only place that maps SQLite errors."""
 
@@ -58,7 +65,11 @@ class Database:
         with self._map_errors():
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             self.writer = GroupCommitWriter(partial(connect_writer, path))
-        self._readers = ReaderPool(path)
+        self._reader_uri = f"{path.absolute().as_uri()}?mode=ro"
+        self._local = _ThreadConnection()
+        self._connections: set[sqlite3.Connection] = set()
+        self._readers = ThreadPoolExecutor(READER_THREADS, thread_name_prefix="antiphon-reader")
+        self._closed = False
 
     async def write(self, change: Callable[[sqlite3.Connection], T], on_commit: Callable[[], None] | None = None) -> T:
         """Run a change in a transaction; it is durable when this returns."""
@@ -70,13 +81,39 @@ class Database:
     ) -> T:
         """Run a query on a snapshot of the database, in a reader thread."""
         with self._map_errors():
-            return await self._readers.run(lambda connection: query(connection, *args, **kwargs))
+            if self._closed:
+                raise StoreError("The store is closed.")
+            run = partial(self._run_query, lambda connection: query(connection, *args, **kwargs))
+            return await asyncio.get_running_loop().run_in_executor(self._readers, run)
 
     async def close(self) -> None:
         """Finish queued changes and close every connection."""
+        self._closed = True
+        await asyncio.to_thread(self._readers.shutdown)
+        for connection in self._connections:
+            connection.close()
+        self._connections.clear()
         # The writer closes last: the last connection of a database removes its WAL file.
-        await asyncio.to_thread(self._readers.close)
         await asyncio.to_thread(self.writer.close)
+
+    def _run_query(self, query: Callable[[sqlite3.Connection], T]) -> T:
+        connection = self._local.connection
+        if connection is None:
+            connection = self._local.connection = _open_connection(self._reader_uri)
+            self._connections.add(connection)
+        try:
+            # One transaction for the whole query, so that all its statements see one snapshot.
+            connection.execute("BEGIN")
+            return query(connection)
+        except sqlite3.Error:
+            self._local.connection = None  # the next query opens a new one
+            self._connections.discard(connection)
+            connection.close()
+            raise
+        finally:
+            with suppress(sqlite3.ProgrammingError):  # closed above
+                if connection.in_transaction:
+                    connection.execute("COMMIT")
 
     @contextmanager
     def _map_errors(self) -> Generator[None]:
@@ -110,79 +147,14 @@ def _open_connection(uri: str) -> sqlite3.Connection:
     return connection
 
 
-class _ThreadConnection(local):
-    """The connection of each reader thread."""
-
-    connection: sqlite3.Connection | None = None
-
-
-class ReaderPool:
-    """Reader threads, each with a read-only connection."""
-
-    def __init__(self, path: Path) -> None:
-        self._uri = f"{path.absolute().as_uri()}?mode=ro"
-        self._local = _ThreadConnection()
-        self._connections: set[sqlite3.Connection] = set()
-        self._executor = ThreadPoolExecutor(READER_THREADS, thread_name_prefix="antiphon-reader")
-        self._closed = False
-
-    async def run(self, query: Callable[[sqlite3.Connection], T]) -> T:
-        """Run a query in a thread."""
-        if self._closed:
-            raise StoreError("The store is closed.")
-        return await asyncio.get_running_loop().run_in_executor(self._executor, self._run_query, query)
-
-    def close(self) -> None:
-        """Wait for running queries, then close all connections; blocks."""
-        self._closed = True
-        self._executor.shutdown()
-        for connection in self._connections:
-            connection.close()
-        self._connections.clear()
-
-    def _run_query(self, query: Callable[[sqlite3.Connection], T]) -> T:
-        connection = self._thread_connection()
-        try:
-            # One transaction for the whole query, so that all its statements see one snapshot.
-            connection.execute("BEGIN")
-            return query(connection)
-        except sqlite3.Error:
-            self._local.connection = None  # the next query opens a new one
-            self._connections.discard(connection)
-            connection.close()
-            raise
-        finally:
-            with suppress(sqlite3.ProgrammingError):  # closed above
-                if connection.in_transaction:
-                    connection.execute("COMMIT")
-
-    def _thread_connection(self) -> sqlite3.Connection:
-        if self._local.connection is None:
-            self._local.connection = _open_connection(self._uri)
-            self._connections.add(self._local.connection)
-        return self._local.connection
-
-
 class _PendingChange(Struct):
     """A queued change and its outcome."""
 
     change: Change
     on_commit: Callable[[], None] | None
-    loop: asyncio.AbstractEventLoop
     future: "asyncio.Future[object]"
     result: object = None
     error: Exception | None = None
-
-    def resolve(self) -> None:
-        """Complete the caller's future; runs on the caller's event loop."""
-        if self.on_commit and self.error is None:
-            self.on_commit()
-        if self.future.done():
-            return
-        if self.error is None:
-            self.future.set_result(self.result)
-        else:
-            self.future.set_exception(self.error)
 
 
 class GroupCommitWriter:
@@ -202,8 +174,7 @@ class GroupCommitWriter:
 
     def submit(self, change: Change, on_commit: Callable[[], None] | None = None) -> "asyncio.Future[object]":
         """Queue a change; `on_commit` runs on the loop once it is durable, even if nobody waits."""
-        loop = asyncio.get_running_loop()
-        pending = _PendingChange(change, on_commit, loop, loop.create_future())
+        pending = _PendingChange(change, on_commit, asyncio.get_running_loop().create_future())
         with self._lock:
             if self._closed:
                 raise StoreError("The store is closed.")
@@ -242,21 +213,18 @@ class GroupCommitWriter:
 
     def _write(self, batch: Sequence[_PendingChange]) -> None:
         try:
-            self._commit_batch(batch)
+            if self._connection is None:
+                self._connection = self._connect()
+            self._connection.execute("BEGIN IMMEDIATE")
+            for pending in batch:
+                _apply_change(self._connection, pending)
+            self._connection.execute("COMMIT")
+            self.commits += 1
         except (sqlite3.Error, StoreError) as error:
             for pending in batch:
                 pending.error = error
             # Closing rolls back, and the next batch starts with a connection in a known state.
             self._close_connection()
-
-    def _commit_batch(self, batch: Sequence[_PendingChange]) -> None:
-        if self._connection is None:
-            self._connection = self._connect()
-        self._connection.execute("BEGIN IMMEDIATE")
-        for pending in batch:
-            _apply_change(self._connection, pending)
-        self._connection.execute("COMMIT")
-        self.commits += 1
 
     def _close_connection(self) -> None:
         connection, self._connection = self._connection, None
@@ -282,17 +250,21 @@ def _apply_change(connection: sqlite3.Connection, pending: _PendingChange) -> No
 
 def _resolve_on_loops(batch: Sequence[_PendingChange]) -> None:
     """Complete the futures of a batch, with one call per event loop."""
-    by_loop: dict[asyncio.AbstractEventLoop, list[_PendingChange]] = {}
-    for pending in batch:
-        by_loop.setdefault(pending.loop, []).append(pending)
-    for loop, own in by_loop.items():
+    for loop, own in groupby(batch, lambda pending: pending.future.get_loop()):
         with suppress(RuntimeError):  # the loop is closed, and so nobody waits
-            loop.call_soon_threadsafe(_resolve_all, own)
+            loop.call_soon_threadsafe(_resolve, list(own))
 
 
-def _resolve_all(batch: Sequence[_PendingChange]) -> None:
+def _resolve(batch: Sequence[_PendingChange]) -> None:
     for pending in batch:
-        pending.resolve()
+        if pending.on_commit and pending.error is None:
+            pending.on_commit()
+        if pending.future.done():
+            continue
+        if pending.error is None:
+            pending.future.set_result(pending.result)
+        else:
+            pending.future.set_exception(pending.error)
 
 
 LOCK_FILE = "lock"

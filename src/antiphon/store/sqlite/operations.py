@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from itertools import groupby
 
 from msgspec import Struct
-from msgspec.structs import asdict
 
 from antiphon.protocol.items import Item
 from antiphon.protocol.response import Response
@@ -16,22 +15,12 @@ from antiphon.store.base import (
     ItemPage,
     LoggedEvents,
     PageCursor,
-    StoredConversation,
     StoredResponse,
     find_range,
     make_page,
 )
 from antiphon.store.sqlite import sql
-from antiphon.store.sqlite.sql import (
-    Row,
-    build_stored_response,
-    conversation_from_row,
-    item_from_row,
-    item_to_row,
-    items_from_json,
-    output_to_rows,
-    response_from_row,
-)
+from antiphon.store.sqlite.sql import Row
 
 
 class ListQueries(Struct, frozen=True):
@@ -49,35 +38,21 @@ CONVERSATION_ITEMS = ListQueries(
 )
 
 
-def find_response(connection: sqlite3.Connection, id: str, tenant: str) -> StoredResponse | None:
-    """Return a response."""
-    row = connection.execute(sql.FIND_RESPONSE, {"id": id, "tenant": tenant}).fetchone()
-    return None if row is None else build_stored_response(row)
-
-
-class UnreadableResponse(Struct, frozen=True):
-    """A response whose row cannot be read, and the reason."""
-
-    id: str
-    tenant: str
-    reason: str
-
-
 def list_unfinished(
     connection: sqlite3.Connection,
-) -> tuple[list[tuple[str, StoredResponse]], list[UnreadableResponse]]:
-    """Return the responses that have not ended, with their tenants; and the unreadable ones."""
+) -> tuple[list[tuple[str, StoredResponse]], list[tuple[str, str, Exception]]]:
+    """Return the unfinished responses, with their tenants; and the tenant, id and error of unreadable ones."""
     found: list[tuple[str, StoredResponse]] = []
-    unreadable: list[UnreadableResponse] = []
+    unreadable: list[tuple[str, str, Exception]] = []
     for id, tenant in connection.execute(sql.FIND_UNFINISHED).fetchall():
         try:
             row = connection.execute(sql.FIND_RESPONSE, {"id": id, "tenant": tenant}).fetchone()
-            found.append((tenant, build_stored_response(row)))
+            found.append((tenant, sql.response_from_row(row)))
         except (ValueError, sqlite3.OperationalError) as error:
             # Text that is not UTF-8 is the only SQLite error that is about this row alone.
             if isinstance(error, sqlite3.Error) and "decode to UTF-8" not in str(error):
                 raise
-            unreadable.append(UnreadableResponse(id, tenant, str(error)))
+            unreadable.append((tenant, id, error))
     return found, unreadable
 
 
@@ -94,8 +69,8 @@ def read_history(connection: sqlite3.Connection, id: str, tenant: str) -> Histor
         # The turn of a deleted response may have been reused by a response of another branch.
         if own[0]["previous_response_id"] != parent:
             return None
-        items += [item_from_row(row) for row in own if row["rest"] is not None]
-        items += items_from_json(own[0]["output"])
+        items += [sql.item_from_row(row) for row in own if row["rest"] is not None]
+        items += sql.items_from_json(own[0]["output"])
         responses.append(response)
         parent = response
     return History(items, responses, missing)
@@ -107,10 +82,10 @@ def find_item(connection: sqlite3.Connection, id: str, tenant: str) -> Item | No
     # Outputs first: a client that replays an item may have changed it.
     if output := connection.execute(sql.FIND_OUTPUT_ITEM, values).fetchone():
         position: int = output["position"]
-        return items_from_json(output["output"])[position]
+        return sql.items_from_json(output["output"])[position]
     row = connection.execute(sql.FIND_INPUT_ITEM, values).fetchone()
     row = row or connection.execute(sql.FIND_ITEM_IN_CONVERSATIONS, values).fetchone()
-    return None if row is None else item_from_row(row)
+    return None if row is None else sql.item_from_row(row)
 
 
 def list_items(
@@ -131,7 +106,7 @@ def list_items(
     rows: Sequence[sqlite3.Row] = connection.execute(
         queries.ascending if positions.ascending else queries.descending, values | bounds
     ).fetchall()
-    return make_page([item_from_row(row) for row in rows], cursor, positions)
+    return make_page([sql.item_from_row(row) for row in rows], cursor, positions)
 
 
 def read_events(connection: sqlite3.Connection, id: str, tenant: str, after: int, limit: int) -> LoggedEvents | None:
@@ -153,85 +128,37 @@ def has_news(connection: sqlite3.Connection, id: str, after: int) -> bool:
     return row is None or bool(row[0])
 
 
-def find_thread(connection: sqlite3.Connection, id: str, tenant: str) -> bytes | None:
-    """Return a thread's messages."""
-    row = connection.execute(sql.FIND_THREAD, {"id": id, "tenant": tenant}).fetchone()
-    return row and row["messages"]
-
-
-def find_conversation(connection: sqlite3.Connection, id: str, tenant: str) -> StoredConversation | None:
-    """Return a conversation."""
-    row = connection.execute(sql.FIND_CONVERSATION, {"id": id, "tenant": tenant}).fetchone()
-    return None if row is None else conversation_from_row(row)
-
-
-def find_conversation_item(connection: sqlite3.Connection, id: str, item_id: str, tenant: str) -> Item | None:
-    """Return an item of a conversation."""
-    values = {"list": id, "id": item_id, "tenant": tenant}
-    row = connection.execute(sql.FIND_CONVERSATION_ITEM, values).fetchone()
-    return None if row is None else item_from_row(row)
-
-
 _JOINING_STATUSES = frozenset({"completed", "incomplete"})
 
 
-class NewResponse(Struct, frozen=True):
-    """A response to add, and everything stored with it."""
+def begin_response(
+    connection: sqlite3.Connection, response: Response, row: Row, input: Sequence[Row], key: tuple[str, str] | None
+) -> IdempotencyRecord | None:
+    """Add a response, unless its idempotency key is in use or its conversation is busy.
 
-    response: Response
-    row: Row
-    input: list[Row]
-    tenant: str
-    request: bytes
-    conversation: str | None
-    key: tuple[str, str] | None
-
-
-class EndedResponse(Struct, frozen=True):
-    """The end of a response."""
-
-    response: Response
-    row: Row
-    tenant: str
-
-
-class Fence(Struct, frozen=True):
-    """The condition for an append: the worker's epoch and the last sequence number it knows."""
-
-    id: str
-    tenant: str
-    epoch: int
-    after: int
-
-
-def begin_response(connection: sqlite3.Connection, new: NewResponse) -> IdempotencyRecord | None:
-    """Add a response, unless its idempotency key is in use or its conversation is busy."""
-    tenant, row = new.tenant, new.row
+    `row` has all columns but its place in the chain.
+    """
+    claim: Row = {"tenant": row["tenant"], "response_id": response.id}
     # The key comes first: a repeated request must get its own response, not "busy".
-    if new.key:
-        key = {"tenant": tenant, "key": new.key[0]}
-        if used := connection.execute(sql.FIND_IDEMPOTENCY_RECORD, key).fetchone():
+    if key:
+        claim |= {"key": key[0], "fingerprint": key[1]}
+        if used := connection.execute(sql.FIND_IDEMPOTENCY_RECORD, claim).fetchone():
             return IdempotencyRecord(used["fingerprint"], used["response_id"])
-    values: Row = {"tenant": tenant, "conversation": new.conversation, "request": new.request}
-    if new.conversation is not None:
-        find_running = connection.execute(sql.FIND_RUNNING_IN_CONVERSATION, values)
-        if find_running.fetchone():
-            raise ConversationBusyError(new.conversation)
-    values |= row | _place_in_chain(connection, row, tenant)
-    connection.execute(sql.ADD_RESPONSE, values)
-    connection.executemany(sql.ADD_INPUT, new.input)
-    if new.key:
-        record = {"tenant": tenant, "response_id": row["id"]}
-        record |= {"key": new.key[0], "fingerprint": new.key[1]}
-        connection.execute(sql.ADD_IDEMPOTENCY_RECORD, record)
+    conversation = row["conversation"]
+    if conversation is not None and connection.execute(sql.FIND_RUNNING_IN_CONVERSATION, row).fetchone():
+        raise ConversationBusyError(str(conversation))
+    connection.execute(sql.ADD_RESPONSE, row | _place_in_chain(connection, row))
+    connection.executemany(sql.ADD_INPUT, input)
+    if key:
+        connection.execute(sql.ADD_IDEMPOTENCY_RECORD, claim)
     if row["ended_at"] is not None:
-        _add_output(connection, new.response, tenant, new.conversation)
+        _add_output(connection, response, row["tenant"], conversation)
     return None
 
 
-def _place_in_chain(connection: sqlite3.Connection, row: Row, tenant: str) -> Row:
+def _place_in_chain(connection: sqlite3.Connection, row: Row) -> Row:
     """Return a response's thread and turn: the next turn of its parent's, a fork, or a new one."""
-    parent = {"id": row["previous_response_id"], "tenant": tenant}
+    parent = {"id": row["previous_response_id"], "tenant": row["tenant"]}
     found = connection.execute(sql.FIND_PLACE, parent).fetchone()
     if found is None:
         return {"thread": row["id"], "turn": 0, "forked_from": None}
@@ -241,26 +168,24 @@ def _place_in_chain(connection: sqlite3.Connection, row: Row, tenant: str) -> Ro
     return {"thread": thread, "turn": turn, "forked_from": None}
 
 
-def end_response(connection: sqlite3.Connection, ended: EndedResponse) -> Response | None:
+def end_response(connection: sqlite3.Connection, response: Response, row: Row) -> Response | None:
     """End a response unless it has ended; return what is stored."""
-    if _end_once(connection, ended):
-        return ended.response
-    key = {"id": ended.response.id, "tenant": ended.tenant}
-    row = connection.execute(sql.FIND_RESPONSE, key).fetchone()
-    return None if row is None else response_from_row(row)
+    if _end_once(connection, response, row):
+        return response
+    found = connection.execute(sql.FIND_RESPONSE, row).fetchone()
+    return None if found is None else sql.response_from_row(found).response
 
 
-def _end_once(connection: sqlite3.Connection, ended: EndedResponse) -> bool:
-    row = ended.row | {"tenant": ended.tenant}
+def _end_once(connection: sqlite3.Connection, response: Response, row: Row) -> bool:
     found = connection.execute(sql.END_RESPONSE, row).fetchone()
     if found is not None:
-        _add_output(connection, ended.response, ended.tenant, found["conversation"])
+        _add_output(connection, response, row["tenant"], found["conversation"])
     return found is not None
 
 
-def _add_output(connection: sqlite3.Connection, response: Response, tenant: str, conversation: str | None) -> None:
+def _add_output(connection: sqlite3.Connection, response: Response, tenant: object, conversation: object) -> None:
     """Index a response's output, and append its items to its conversation."""
-    connection.executemany(sql.ADD_OUTPUT, output_to_rows(response))
+    connection.executemany(sql.ADD_OUTPUT, sql.output_to_rows(response))
     if conversation is None or response.status not in _JOINING_STATUSES:
         return
     list: Row = {"tenant": tenant, "id": conversation, "list": conversation}
@@ -269,7 +194,7 @@ def _add_output(connection: sqlite3.Connection, response: Response, tenant: str,
         position = connection.execute(sql.NEXT_POSITION, list).fetchone()[0]
         values = list | {"id": response.id, "position": position}
         connection.execute(sql.ADD_INPUT_TO_CONVERSATION, values)
-        rows = [item_to_row(item) for item in response.output]
+        rows = [sql.item_to_row(item) for item in response.output]
         _insert_conversation_items(connection, list, rows)
 
 
@@ -280,17 +205,21 @@ def claim_response(connection: sqlite3.Connection, id: str, tenant: str) -> int 
 
 
 def append_events(
-    connection: sqlite3.Connection, fence: Fence, events: Sequence[bytes], final: EndedResponse | None
+    connection: sqlite3.Connection,
+    fence: Row,
+    events: Sequence[tuple[str, int, bytes]],
+    end: tuple[Response, Row] | None,
 ) -> bool:
-    """Append events if the fence holds, and end the response in the same transaction."""
-    values = asdict(fence) | {"count": len(events)}
-    if connection.execute(sql.ADVANCE_SEQUENCE, values).rowcount == 0:
+    """Append events if the fence holds, and the response's end in the same transaction.
+
+    `fence` is the worker's epoch, the last sequence number it knows, and the count of new events.
+    """
+    if connection.execute(sql.ADVANCE_SEQUENCE, fence).rowcount == 0:
         return False
     # The update above holds the write lock, so these numbers are free and without a gap.
-    rows = [(fence.id, seq, body) for seq, body in enumerate(events, fence.after + 1)]
-    connection.executemany(sql.ADD_EVENT, rows)
-    if final:
-        _end_once(connection, final)
+    connection.executemany(sql.ADD_EVENT, events)
+    if end:
+        _end_once(connection, *end)
     return True
 
 

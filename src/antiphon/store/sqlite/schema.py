@@ -19,7 +19,7 @@ import msgspec
 from antiphon.protocol.errors import StoreError
 from antiphon.protocol.items import Item
 from antiphon.protocol.response import Response
-from antiphon.protocol.struct import InvalidValueError, decode, decode_as
+from antiphon.protocol.struct import InvalidValueError, decode, decode_as, drop_none
 from antiphon.store.base import TERMINAL_STATUSES
 from antiphon.store.sqlite import operations
 from antiphon.store.sqlite.sql import FLAG_COLUMNS, JSON_COLUMNS, SCALAR_COLUMNS, Row, input_to_rows, response_to_row
@@ -184,7 +184,10 @@ _TABLES = (
 
 
 def _create_tables(connection: sqlite3.Connection) -> None:
-    has_xaibo_tables = _rename_xaibo_tables(connection)
+    has_xaibo_tables = connection.execute(_FIND_XAIBO).fetchone() is not None
+    if has_xaibo_tables:
+        for table in ("responses", "input_items", "conversation_history"):
+            connection.execute(f"ALTER TABLE {table} RENAME TO {table}_v0")
     for statement in _TABLES:
         connection.execute(statement)
     if has_xaibo_tables:
@@ -194,22 +197,8 @@ def _create_tables(connection: sqlite3.Connection) -> None:
 # Xaibo's adapter stored its responses in a file of the same name, in tables of the same names and
 # without a version. Its tables are renamed, never dropped: what cannot be imported stays there.
 _FIND_XAIBO = "SELECT name FROM sqlite_master WHERE type = 'table' AND name = 'responses'"
-_RENAME_XAIBO = (
-    "ALTER TABLE responses RENAME TO responses_v0",
-    "ALTER TABLE input_items RENAME TO input_items_v0",
-    "ALTER TABLE conversation_history RENAME TO conversation_history_v0",
-)
 _XAIBO_RESPONSES = "SELECT * FROM responses_v0 ORDER BY created_at, rowid"
 _XAIBO_ITEMS = "SELECT * FROM input_items_v0 WHERE response_id = ? ORDER BY rowid"
-
-
-def _rename_xaibo_tables(connection: sqlite3.Connection) -> bool:
-    """Rename Xaibo's tables; return whether there were any."""
-    if connection.execute(_FIND_XAIBO).fetchone() is None:
-        return False
-    for statement in _RENAME_XAIBO:
-        connection.execute(statement)
-    return True
 
 
 def _import_xaibo_responses(connection: sqlite3.Connection) -> None:
@@ -219,16 +208,9 @@ def _import_xaibo_responses(connection: sqlite3.Connection) -> None:
             response = _decode_xaibo_response(row)
             if response.status in TERMINAL_STATUSES:
                 rows = connection.execute(_XAIBO_ITEMS, (response.id,))
-                new = operations.NewResponse(
-                    response=response,
-                    row=response_to_row(response, response.created_at),
-                    input=input_to_rows(response, [_decode_xaibo_item(row) for row in rows]),
-                    tenant="",
-                    request=b"",
-                    conversation=None,
-                    key=None,
-                )
-                operations.begin_response(connection, new)
+                input = input_to_rows(response, [_decode_xaibo_item(row) for row in rows])
+                new = response_to_row(response, response.created_at, "") | {"conversation": None, "request": b""}
+                operations.begin_response(connection, response, new, input, None)
 
 
 def _decode_xaibo_response(row: sqlite3.Row) -> Response:
@@ -236,15 +218,13 @@ def _decode_xaibo_response(row: sqlite3.Row) -> Response:
     fields |= {name: bool(row[name]) for name in FLAG_COLUMNS if row[name] is not None}
     fields |= {name: msgspec.json.decode(row[name]) for name in JSON_COLUMNS if row[name] is not None}
     fields["user"] = row["user_id"]
-    present = {name: value for name, value in fields.items() if value is not None}
-    return decode(Response, present)
+    return decode(Response, drop_none(fields))
 
 
 def _decode_xaibo_item(row: sqlite3.Row) -> Item:
     fields = {"id": row["id"], "type": row["type"], "role": row["role"]}
     fields["content"] = msgspec.json.decode(row["content"])
-    present = {name: value for name, value in fields.items() if value is not None}
-    return cast("Item", decode_as(Item, present))
+    return cast("Item", decode_as(Item, drop_none(fields)))
 
 
 _THREADS = """

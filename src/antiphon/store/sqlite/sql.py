@@ -93,10 +93,7 @@ INPUT_ASCENDING = """
 SELECT * FROM input_items
 WHERE response_id = :list AND position > :low AND position < :high
 ORDER BY position LIMIT :limit"""
-INPUT_DESCENDING = """
-SELECT * FROM input_items
-WHERE response_id = :list AND position > :low AND position < :high
-ORDER BY position DESC LIMIT :limit"""
+INPUT_DESCENDING = INPUT_ASCENDING.replace("ORDER BY position", "ORDER BY position DESC")
 
 FIND_OUTPUT_ITEM = """
 SELECT r.output, o.position
@@ -180,48 +177,29 @@ CONVERSATION_ASCENDING = """
 SELECT * FROM conversation_items
 WHERE tenant = :tenant AND conversation = :list AND position > :low AND position < :high
 ORDER BY position LIMIT :limit"""
-CONVERSATION_DESCENDING = """
-SELECT * FROM conversation_items
-WHERE tenant = :tenant AND conversation = :list AND position > :low AND position < :high
-ORDER BY position DESC LIMIT :limit"""
+CONVERSATION_DESCENDING = CONVERSATION_ASCENDING.replace("ORDER BY position", "ORDER BY position DESC")
 
 
-def response_to_row(response: Response, now: int) -> Row:
+def response_to_row(response: Response, now: int, tenant: str) -> Row:
     """Return a response's columns; `now` is its end time if it has ended without one."""
     fields = _fields(response)
     row: Row = {name: fields.pop(name) for name in (*SCALAR_COLUMNS, *FLAG_COLUMNS)}
     row |= {name: _to_json(fields.pop(name)) for name in JSON_COLUMNS}
-    row["user_id"] = fields.pop("user", None)
+    row["tenant"], row["user_id"], row["ended_at"] = tenant, fields.pop("user", None), None
     row["rest"] = _to_json(fields)
-    row["ended_at"] = end_time(response, now)
+    if response.status in TERMINAL_STATUSES:
+        row["ended_at"] = now if response.completed_at is None else response.completed_at
     return row
 
 
-def end_time(response: Response, now: int) -> int | None:
-    """Return when a response ended, None if it has not."""
-    if response.status not in TERMINAL_STATUSES:
-        return None
-    return now if response.completed_at is None else response.completed_at
-
-
-def response_from_row(row: sqlite3.Row) -> Response:
-    """Return the response of a row."""
+def response_from_row(row: sqlite3.Row) -> StoredResponse:
+    """Return the response of a row and the store's own data."""
     fields: Row = {name: row[name] for name in SCALAR_COLUMNS}
     fields |= {name: bool(row[name]) for name in FLAG_COLUMNS}
     fields |= {name: _from_json(row[name]) for name in JSON_COLUMNS}
     fields["user"] = row["user_id"]
-    return decode(Response, fields | msgspec.json.decode(row["rest"], type=Row))
-
-
-def build_stored_response(row: sqlite3.Row) -> StoredResponse:
-    """Return the response of a row and the store's own data."""
-    return StoredResponse(
-        response=response_from_row(row),
-        request=row["request"],
-        conversation=row["conversation"],
-        epoch=row["epoch"],
-        last_sequence=row["last_seq"],
-    )
+    response = decode(Response, fields | msgspec.json.decode(row["rest"], type=Row))
+    return StoredResponse(response, row["request"], row["conversation"], row["epoch"], row["last_seq"])
 
 
 def item_to_row(item: Item) -> Row:

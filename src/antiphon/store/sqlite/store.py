@@ -5,6 +5,7 @@ import sqlite3
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
+from operator import itemgetter
 from pathlib import Path
 from typing import TypeVar
 
@@ -24,7 +25,7 @@ from antiphon.store.base import (
 )
 from antiphon.store.sqlite import operations, sql
 from antiphon.store.sqlite.database import Database
-from antiphon.store.sqlite.sql import Row, input_to_rows, item_to_row, response_to_row
+from antiphon.store.sqlite.sql import Row
 
 logger = logging.getLogger("antiphon.store")
 
@@ -55,23 +56,17 @@ class SqliteStore:
         key: tuple[str, str] | None = None,
     ) -> IdempotencyRecord | None:
         # Rows are made here, on the event loop's thread, so that the writer thread only writes.
-        new = operations.NewResponse(
-            response=response,
-            row=response_to_row(response, int(self._clock())),
-            input=input_to_rows(response, input),
-            tenant=tenant,
-            request=request,
-            conversation=conversation,
-            key=key,
-        )
-        return await self.database.write(partial(operations.begin_response, new=new))
+        row = self._make_row(response, tenant) | {"conversation": conversation, "request": request}
+        rows = sql.input_to_rows(response, input)
+        change = partial(operations.begin_response, response=response, row=row, input=rows, key=key)
+        return await self.database.write(change)
 
     async def end(self, response: Response, *, tenant: str = "") -> Response | None:
-        change = partial(operations.end_response, ended=self._make_end(response, tenant))
-        return await self._write_and_notify(response.id, change)
+        row = self._make_row(response, tenant)
+        return await self._write_and_notify(response.id, partial(operations.end_response, response=response, row=row))
 
     async def find(self, id: str, *, tenant: str = "") -> StoredResponse | None:
-        return await self.database.read(operations.find_response, id, tenant)
+        return await self._find(sql.FIND_RESPONSE, sql.response_from_row, id=id, tenant=tenant)
 
     async def read_history(self, id: str, *, tenant: str = "") -> History | None:
         return await self.database.read(operations.read_history, id, tenant)
@@ -83,17 +78,16 @@ class SqliteStore:
         return await self.database.read(operations.find_item, id, tenant)
 
     async def delete(self, id: str, *, tenant: str = "") -> bool:
-        change = _single_statement(sql.DELETE_RESPONSE, {"id": id, "tenant": tenant})
-        return await self._write_and_notify(id, change)
+        values = {"id": id, "tenant": tenant}
+        return await self._write_and_notify(id, lambda c: c.execute(sql.DELETE_RESPONSE, values).rowcount > 0)
 
     async def list_unfinished(self) -> list[tuple[str, StoredResponse]]:
         found, unreadable = await self.database.read(operations.list_unfinished)
         # A row that cannot be read must not keep the server from starting, or its conversation
         # busy for ever: it is ended as failed, and retention deletes it like any other.
-        for one in unreadable:
-            logger.error("%s cannot be read and is ended as failed: %s", one.id, one.reason)
-            values: Row = {"id": one.id, "tenant": one.tenant, "ended_at": int(self._clock())}
-            await self.database.write(_single_statement(sql.FAIL_UNREADABLE, values))
+        for tenant, id, error in unreadable:
+            logger.error("%s cannot be read and is ended as failed: %s", id, error)
+            await self._execute(sql.FAIL_UNREADABLE, id=id, tenant=tenant, ended_at=int(self._clock()))
         return found
 
     async def sweep(self, *, responses_before: int, events_before: int, limit: int = 500) -> int:
@@ -116,12 +110,10 @@ class SqliteStore:
         final: Response | None = None,
         tenant: str = "",
     ) -> bool:
-        change = partial(
-            operations.append_events,
-            fence=operations.Fence(id, tenant, epoch, after),
-            events=events,
-            final=self._make_end(final, tenant) if final else None,
-        )
+        fence: Row = {"id": id, "tenant": tenant, "epoch": epoch, "after": after, "count": len(events)}
+        rows = [(id, seq, body) for seq, body in enumerate(events, after + 1)]
+        end = (final, self._make_row(final, tenant)) if final else None
+        change = partial(operations.append_events, fence=fence, events=rows, end=end)
         return await self._write_and_notify(id, change)
 
     async def read(self, id: str, after: int, *, limit: int = 512, tenant: str = "") -> LoggedEvents | None:
@@ -134,50 +126,53 @@ class SqliteStore:
                 await wait_for_notification(notification)
 
     async def save_conversation(self, conversation: StoredConversation, *, tenant: str = "") -> None:
-        row: Row = {"tenant": tenant, "id": conversation.id, "created_at": conversation.created_at}
-        row["metadata"] = encode(conversation.metadata).decode()
-        await self.database.write(_single_statement(sql.SAVE_CONVERSATION, row))
+        id, created_at, metadata = conversation.id, conversation.created_at, encode(conversation.metadata).decode()
+        await self._execute(sql.SAVE_CONVERSATION, id=id, tenant=tenant, created_at=created_at, metadata=metadata)
 
     async def find_conversation(self, id: str, *, tenant: str = "") -> StoredConversation | None:
-        return await self.database.read(operations.find_conversation, id, tenant)
+        return await self._find(sql.FIND_CONVERSATION, sql.conversation_from_row, id=id, tenant=tenant)
 
     async def delete_conversation(self, id: str, *, tenant: str = "") -> bool:
-        change = _single_statement(sql.DELETE_CONVERSATION, {"id": id, "tenant": tenant})
-        return await self.database.write(change)
+        return await self._execute(sql.DELETE_CONVERSATION, id=id, tenant=tenant)
 
     async def add_items(self, id: str, items: Sequence[Item], *, tenant: str = "") -> bool:
         list: Row = {"id": id, "list": id, "tenant": tenant}
-        rows = [item_to_row(item) for item in items]
-        change = partial(operations.add_conversation_items, list=list, items=rows)
-        return await self.database.write(change)
+        rows = [sql.item_to_row(item) for item in items]
+        return await self.database.write(partial(operations.add_conversation_items, list=list, items=rows))
 
     async def list_items(self, id: str, cursor: PageCursor, *, tenant: str = "") -> ItemPage | None:
         queries = operations.CONVERSATION_ITEMS
         return await self.database.read(operations.list_items, queries, id, tenant, cursor)
 
     async def find_conversation_item(self, id: str, item_id: str, *, tenant: str = "") -> Item | None:
-        return await self.database.read(operations.find_conversation_item, id, item_id, tenant)
+        return await self._find(sql.FIND_CONVERSATION_ITEM, sql.item_from_row, list=id, id=item_id, tenant=tenant)
 
     async def delete_item(self, id: str, item_id: str, *, tenant: str = "") -> bool:
-        values: Row = {"list": id, "id": item_id, "tenant": tenant}
-        return await self.database.write(_single_statement(sql.DELETE_CONVERSATION_ITEM, values))
+        return await self._execute(sql.DELETE_CONVERSATION_ITEM, list=id, id=item_id, tenant=tenant)
 
     async def save_thread(self, id: str, messages: bytes, *, tenant: str = "") -> None:
-        row: Row = {"tenant": tenant, "id": id, "messages": messages}
-        row["saved_at"] = int(self._clock())
-        await self.database.write(_single_statement(sql.SAVE_THREAD, row))
+        saved_at = int(self._clock())
+        await self._execute(sql.SAVE_THREAD, id=id, tenant=tenant, messages=messages, saved_at=saved_at)
 
     async def find_thread(self, id: str, *, tenant: str = "") -> bytes | None:
-        return await self.database.read(operations.find_thread, id, tenant)
+        return await self._find(sql.FIND_THREAD, itemgetter("messages"), id=id, tenant=tenant)
+
+    async def _find(self, statement: str, convert: Callable[[sqlite3.Row], T], **values: object) -> T | None:
+        """Return the row that a statement finds, converted; None if there is none."""
+
+        def query(connection: sqlite3.Connection) -> T | None:
+            row = connection.execute(statement, values).fetchone()
+            return None if row is None else convert(row)
+
+        return await self.database.read(query)
+
+    async def _execute(self, statement: str, **values: object) -> bool:
+        """Execute one statement; return whether it changed a row."""
+        return await self.database.write(lambda connection: connection.execute(statement, values).rowcount > 0)
 
     async def _write_and_notify(self, id: str, change: Callable[[sqlite3.Connection], T]) -> T:
         """Make a change to a response; once it is durable, wake the readers in this process (others poll)."""
         return await self.database.write(change, partial(self.notifier.notify, id))
 
-    def _make_end(self, response: Response, tenant: str) -> operations.EndedResponse:
-        return operations.EndedResponse(response, response_to_row(response, int(self._clock())), tenant)
-
-
-def _single_statement(statement: str, values: Row) -> Callable[[sqlite3.Connection], bool]:
-    """Return a function for the writer thread that executes one statement and tells whether it changed a row."""
-    return lambda connection: connection.execute(statement, values).rowcount > 0
+    def _make_row(self, response: Response, tenant: str) -> Row:
+        return sql.response_to_row(response, int(self._clock()), tenant)
