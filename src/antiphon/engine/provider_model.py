@@ -14,7 +14,7 @@ from typing import cast
 
 from msgspec.structs import replace
 
-from antiphon.adapters.base import Adapter, Capabilities, Decoder, Prompt, Provider, Transform
+from antiphon.adapters.base import Adapter, Capabilities, Decoder, Prompt, Provider
 from antiphon.adapters.errors import html_page_error, redact, redact_key, redirect_error, redirect_target
 from antiphon.adapters.features import remove_unsupported
 from antiphon.adapters.json_via_tool import encode_prompt
@@ -68,16 +68,11 @@ class ProviderClient:
         self._transport = transport
         self._key = key
         self._retry_policy = retry_policy
-        self._timeouts = timeouts
-        if provider.timeouts:
-            self._timeouts = replace(timeouts or Timeouts(), **provider.timeouts)
+        self._timeouts = replace(timeouts or Timeouts(), **provider.timeouts) if provider.timeouts else timeouts
         self._retry_budget = RetryBudget()
         self._signer: Signer = make_signer(self.default_adapter.credential(), key)
-        self._secret = key.strip() if key else ""
-
-    def redact_key(self, text: str) -> str:
-        """Remove our API key from a provider's text: some error messages repeat it."""
-        return redact_key(text, self._secret)
+        self.redact_key: Callable[[str], str] = partial(redact_key, key=key.strip() if key else "")
+        """Removes our API key from a provider's text: some error messages repeat it."""
 
     def adapter_for_model(self, model: str) -> Adapter:
         """Return the learned adapter of a model, or the default one."""
@@ -97,7 +92,13 @@ class ProviderClient:
     async def send(self, adapter: Adapter, request: Upstream, *, short_retries: bool = False) -> HttpResponse:
         """Send a request, with retries; return a successful response or raise UpstreamError."""
         if self.provider.api_key_env and self._key is None:
-            raise missing_api_key_error(self.provider.name, self.provider.api_key_env)
+            raise UpstreamError(
+                f"{self.provider.name}: {self.provider.api_key_env} is not set, or holds no key. "
+                "Set it to this provider's key, and start again.",
+                status=401,
+                type="authentication_error",
+                code="missing_credentials",
+            )
         body = b"" if request.body is None else await self._encode_body(request.body)
         self._retry_budget.deposit()
         policy = self._retry_policy.before_fallback if short_retries else self._retry_policy
@@ -110,13 +111,15 @@ class ProviderClient:
             return json.encode(body)
         name = self.provider.name
         try:
-            changed = await call_transform_hook(hook, body)
+            result = hook(cast("dict[str, object]", body))
+            changed = await result if inspect.isawaitable(result) else result
         except (RequestError, UpstreamError):
             raise  # the hook rejects the request on purpose, with a status
         except (Exception, SystemExit) as error:  # the user's code may raise anything
             logger.exception("%s: its transform_request failed", name)
-            reason = f"transform_request failed ({type(error).__name__})"
-            raise custom_code_error(name, reason) from None
+            raise custom_code_error(name, f"transform_request failed ({type(error).__name__})") from None
+        if changed is None:  # the hook has changed the body in place
+            changed = body
         if not isinstance(changed, dict):
             logger.error("%s: its transform_request returned %s", name, type(changed).__name__)
             raise custom_code_error(name, "transform_request returned no object")
@@ -124,8 +127,7 @@ class ProviderClient:
             return json.encode(cast("dict[object, object]", changed))
         except json.JSONError:
             logger.exception("%s: its transform_request returned no JSON", name)
-            reason = "transform_request returned what cannot be written as JSON"
-            raise custom_code_error(name, reason) from None
+            raise custom_code_error(name, "transform_request returned what cannot be written as JSON") from None
 
     def _may_retry(self, error: UpstreamError, wait: float) -> bool:
         if not self._retry_budget.try_withdraw():
@@ -168,14 +170,10 @@ class ProviderClient:
             if cause:
                 reason = " ".join(redact(self.redact_key(str(cause))).split())
                 logger.warning("%s: %s: %s", name, type(cause).__name__, reason)
-            raise provider_credentials_error(name, error) from None
-
-
-async def call_transform_hook(hook: Transform, body: object) -> object:
-    """Call the user's hook, sync or async; a hook that returns None has changed `body` in place."""
-    changed = hook(cast("dict[str, object]", body))
-    changed = await changed if inspect.isawaitable(changed) else changed
-    return body if changed is None else changed
+            payload = error.payload
+            raise UpstreamError(
+                f"{name}: {error}", status=error.status, type=payload.type, code=payload.code, retryable=error.retryable
+            ) from None
 
 
 class ProviderModel(Model):
@@ -203,29 +201,30 @@ class ProviderModel(Model):
         An error may show that the model lacks a feature. The adapter then names another adapter
         that does without, and the one that works is learned.
         """
-        prompt = self._prompt(turn, stream=sink.streaming)
-        first, request, decoder = self._encode(prompt)
-        adapter = first
-        for adapters_left in reversed(range(MAX_ADAPTERS_TRIED)):
+        prompt = Prompt(self._model, turn.request, turn.items, sink.streaming, self._capabilities)
+        adapter, request, decoder = self._encode(prompt)
+        adapters_tried = 1
+        while True:
             try:
                 await self._send(adapter, request, decoder, prompt, sink)
                 break
             except UpstreamError as error:
-                may_try = adapters_left and not sink.has_output
+                may_try = adapters_tried < MAX_ADAPTERS_TRIED and not sink.has_output
                 other = adapter.fallback_adapter(error) if may_try else None
                 if other is None:
                     raise
+            adapters_tried += 1
             adapter = other
             prompt.warnings.clear()  # they were about the adapter that failed
             request, decoder = encode_prompt(adapter, prompt)
-        if adapter is not first:
+        if adapters_tried > 1:
             self._client.learn_adapter(self._model, adapter)
 
     async def count(self, turn: Turn) -> int | None:
         """Ask the provider for a token count, if it has an endpoint for it; raises RequestError."""
         adapter = self._client.default_adapter
-        prompt = remove_unsupported(adapter, self._prompt(turn, stream=False))
-        counting = adapter.count_tokens_request(prompt)
+        prompt = Prompt(self._model, turn.request, turn.items, False, self._capabilities)
+        counting = adapter.count_tokens_request(remove_unsupported(adapter, prompt))
         if counting is None:
             return None
         request, decode_count = counting
@@ -235,9 +234,6 @@ class ProviderModel(Model):
         except (UpstreamError, ValueError) as error:
             logger.info("%s did not count its tokens: %s", self.name, type(error).__name__)
             return None
-
-    def _prompt(self, turn: Turn, *, stream: bool) -> Prompt:
-        return Prompt(self._model, turn.request, turn.items, stream, self._capabilities)
 
     def _encode(self, prompt: Prompt) -> tuple[Adapter, Upstream, Decoder]:
         """Encode a prompt with the learned adapter, or else the default; raises RequestError."""
@@ -257,8 +253,7 @@ class ProviderModel(Model):
     ) -> None:
         response = await self._client.send(adapter, request, short_retries=self._short_retries)
         try:
-            passes_all = adapter.passes_unknown_fields
-            unused = [] if passes_all else warn_of_unused_fields(prompt.request)
+            unused = [] if adapter.passes_unknown_fields else warn_of_unused_fields(prompt.request)
             if warnings := unused + prompt.warnings:
                 sink.feed(warnings)
             sink.mark_answering()
@@ -354,17 +349,15 @@ class Providers:
         timeouts: Timeouts | None = None,
     ) -> None:
         self._providers = {provider.name: provider for provider in providers}
-        self._keys = keys
-        self._transport = transport
-        self._retry_policy = retry_policy
-        self._timeouts = timeouts
         self._clients: dict[str, ProviderClient] = {}
+        self._make_client: Callable[[Provider], ProviderClient] = lambda provider: ProviderClient(
+            provider, keys.get(provider.name), transport, retry_policy, timeouts
+        )
 
     @property
     def names(self) -> list[str]:
         """The models that the configuration names."""
-        known = self._providers.values()
-        return [f"{provider.name}/{model}" for provider in known for model in provider.models]
+        return [f"{name}/{model}" for name, provider in self._providers.items() for model in provider.models]
 
     def find(self, name: str) -> Model | None:
         """Return a model by its name `provider/model`, None if the provider is not configured."""
@@ -372,19 +365,12 @@ class Providers:
         if provider not in self._providers or not is_valid_model_name(model):
             return None
         try:
-            return ProviderModel(self._client_for(provider), model)
+            if provider not in self._clients:  # the first use imports its adapter
+                self._clients[provider] = self._make_client(self._providers[provider])
+            return ProviderModel(self._clients[provider], model)
         except (Exception, SystemExit):  # an adapter may be other people's code
             logger.exception("%s: its adapter broke", provider)
             return UnavailableModel(name, custom_code_error(provider, "adapter is broken"))
-
-    def _client_for(self, name: str) -> ProviderClient:
-        """Return the client of a provider. The first use imports its adapter."""
-        if name not in self._clients:
-            key = self._keys.get(name)
-            self._clients[name] = ProviderClient(
-                self._providers[name], key, self._transport, self._retry_policy, self._timeouts
-            )
-        return self._clients[name]
 
 
 class UnavailableModel(Model):
@@ -418,26 +404,4 @@ def redact_error(error: ErrorPayload, redact: Callable[[str], str]) -> ErrorPayl
 
 def custom_code_error(name: str, problem: str) -> UpstreamError:
     """Return the error for an adapter or a `transform_request` hook that failed."""
-    message = f"{name}: its {problem}."
-    return UpstreamError(message, status=500, type="server_error", code="server_error")
-
-
-def provider_credentials_error(name: str, error: UpstreamError) -> UpstreamError:
-    """Return an error about credentials that names the provider."""
-    return UpstreamError(
-        f"{name}: {error}",
-        status=error.status,
-        type=error.payload.type,
-        code=error.payload.code,
-        retryable=error.retryable,
-    )
-
-
-def missing_api_key_error(name: str, variable: str) -> UpstreamError:
-    """Return the error for an API key that is not set."""
-    return UpstreamError(
-        f"{name}: {variable} is not set, or holds no key. Set it to this provider's key, and start again.",
-        status=401,
-        type="authentication_error",
-        code="missing_credentials",
-    )
+    return UpstreamError(f"{name}: its {problem}.", status=500, type="server_error", code="server_error")

@@ -57,77 +57,14 @@ class _ResponseRecord(Struct):
         return StoredResponse(self.response, self.request, self.conversation, self.epoch, last)
 
 
-class MemoryConversations:
-    """Conversations, and an index of all items by id that the responses share."""
-
-    def __init__(self) -> None:
-        self._conversations: dict[TenantKey, _ConversationRecord] = {}
-        self._items_by_id: dict[TenantKey, list[Item]] = {}
-
-    async def save_conversation(self, conversation: StoredConversation, *, tenant: str = "") -> None:
-        key = (tenant, conversation.id)
-        record = self._conversations.setdefault(key, _ConversationRecord(conversation))
-        record.conversation = conversation
-
-    async def find_conversation(self, id: str, *, tenant: str = "") -> StoredConversation | None:
-        record = self._conversations.get((tenant, id))
-        return record and record.conversation
-
-    async def delete_conversation(self, id: str, *, tenant: str = "") -> bool:
-        record = self._conversations.pop((tenant, id), None)
-        if record:
-            self._unindex_items(tenant, record.items)
-        return record is not None
-
-    async def add_items(self, id: str, items: Sequence[Item], *, tenant: str = "") -> bool:
-        record = self._conversations.get((tenant, id))
-        if record:
-            record.items += items
-            self._index_items(tenant, items)
-        return record is not None
-
-    async def list_items(self, id: str, cursor: PageCursor, *, tenant: str = "") -> ItemPage | None:
-        record = self._conversations.get((tenant, id))
-        return record and paginate(record.items, cursor)
-
-    async def find_conversation_item(self, id: str, item_id: str, *, tenant: str = "") -> Item | None:
-        record = self._conversations.get((tenant, id))
-        newest_first = reversed(record.items if record else [])
-        return next((item for item in newest_first if item.id == item_id), None)
-
-    async def delete_item(self, id: str, item_id: str, *, tenant: str = "") -> bool:
-        record = self._conversations.get((tenant, id))
-        deleted = [item for item in record.items if item.id == item_id] if record else []
-        if record and deleted:
-            record.items = [item for item in record.items if item.id != item_id]
-            self._unindex_items(tenant, deleted)
-        return bool(deleted)
-
-    async def find_item(self, id: str, *, tenant: str = "") -> Item | None:
-        found = self._items_by_id.get((tenant, id))
-        return found[-1] if found else None
-
-    def _index_items(self, tenant: str, items: Iterable[Item]) -> None:
-        for item in items:
-            # A reference only names another item: finding it by id would find nothing useful.
-            if isinstance(item.id, str) and not isinstance(item, ItemReference):
-                self._items_by_id.setdefault((tenant, item.id), []).append(item)
-
-    def _unindex_items(self, tenant: str, items: Iterable[Item]) -> None:
-        for item in items:
-            found = self._items_by_id.get((tenant, str(item.id)))
-            if found and item in found:
-                found.remove(item)
-                if not found:
-                    del self._items_by_id[tenant, str(item.id)]
-
-
-class MemoryStore(MemoryConversations):
+class MemoryStore:
     """A store that lasts as long as the process; `base` documents the methods."""
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
-        super().__init__()
         self._clock = clock
+        self._conversations: dict[TenantKey, _ConversationRecord] = {}
+        self._items_by_id: dict[TenantKey, list[Item]] = {}
+        """The items of all responses and conversations."""
         self._records: dict[str, _ResponseRecord] = {}
         self._unfinished: dict[str, _ResponseRecord] = {}
         self._idempotency: dict[TenantKey, IdempotencyRecord] = {}
@@ -307,6 +244,63 @@ class MemoryStore(MemoryConversations):
             record = self._unfinished.get(id)
             if record and len(record.events) - 1 <= after:
                 await wait_for_notification(notification)
+
+    async def save_conversation(self, conversation: StoredConversation, *, tenant: str = "") -> None:
+        key = (tenant, conversation.id)
+        record = self._conversations.setdefault(key, _ConversationRecord(conversation))
+        record.conversation = conversation
+
+    async def find_conversation(self, id: str, *, tenant: str = "") -> StoredConversation | None:
+        record = self._conversations.get((tenant, id))
+        return record and record.conversation
+
+    async def delete_conversation(self, id: str, *, tenant: str = "") -> bool:
+        record = self._conversations.pop((tenant, id), None)
+        if record:
+            self._unindex_items(tenant, record.items)
+        return record is not None
+
+    async def add_items(self, id: str, items: Sequence[Item], *, tenant: str = "") -> bool:
+        record = self._conversations.get((tenant, id))
+        if record:
+            record.items += items
+            self._index_items(tenant, items)
+        return record is not None
+
+    async def list_items(self, id: str, cursor: PageCursor, *, tenant: str = "") -> ItemPage | None:
+        record = self._conversations.get((tenant, id))
+        return record and paginate(record.items, cursor)
+
+    async def find_conversation_item(self, id: str, item_id: str, *, tenant: str = "") -> Item | None:
+        record = self._conversations.get((tenant, id))
+        newest_first = reversed(record.items if record else [])
+        return next((item for item in newest_first if item.id == item_id), None)
+
+    async def delete_item(self, id: str, item_id: str, *, tenant: str = "") -> bool:
+        record = self._conversations.get((tenant, id))
+        deleted = [item for item in record.items if item.id == item_id] if record else []
+        if record and deleted:
+            record.items = [item for item in record.items if item.id != item_id]
+            self._unindex_items(tenant, deleted)
+        return bool(deleted)
+
+    async def find_item(self, id: str, *, tenant: str = "") -> Item | None:
+        found = self._items_by_id.get((tenant, id))
+        return found[-1] if found else None
+
+    def _index_items(self, tenant: str, items: Iterable[Item]) -> None:
+        for item in items:
+            # A reference only names another item: finding it by id would find nothing useful.
+            if isinstance(item.id, str) and not isinstance(item, ItemReference):
+                self._items_by_id.setdefault((tenant, item.id), []).append(item)
+
+    def _unindex_items(self, tenant: str, items: Iterable[Item]) -> None:
+        for item in items:
+            found = self._items_by_id.get((tenant, str(item.id)))
+            if found and item in found:
+                found.remove(item)
+                if not found:
+                    del self._items_by_id[tenant, str(item.id)]
 
     async def save_thread(self, id: str, messages: bytes, *, tenant: str = "") -> None:
         self._threads[tenant, id] = (messages, int(self._clock()))
