@@ -8,7 +8,7 @@ from functools import partial
 
 import pytest
 
-from antiphon.agents.agent import Agent, AgentRegistry, Function, Turn, agent, to_part
+from antiphon.agents.agent import Agent, Function, Turn, agent, to_part
 from antiphon.protocol import parts
 from antiphon.protocol.items import Message, OutputText
 from antiphon.protocol.parts import Part
@@ -337,53 +337,3 @@ def test_a_name_is_one_word_without_slashes(name: str) -> None:
 @pytest.mark.parametrize("name", ["gpt-4.1", "agent_1", "Ünïcode", "a:b"])
 def test_a_name_may_be_any_other_word(name: str) -> None:
     assert agent(name)(lambda: "hello").models == [name]
-
-
-def make_agent(name: str, *entries: str) -> Agent:
-    """Make an agent with some entries."""
-    one = agent(name)(lambda: name)
-    for entry in entries:
-        one.entry(entry)(lambda: name)
-    return one
-
-
-ALPHA = make_agent("alpha", "loud", "deep/er")
-BETA = make_agent("beta")
-AGENTS = AgentRegistry([ALPHA, BETA])
-
-
-@pytest.mark.parametrize(
-    ("model", "found"),
-    [
-        ("alpha", (ALPHA, "__entry__")),
-        ("alpha/__entry__", (ALPHA, "__entry__")),
-        ("alpha/loud", (ALPHA, "loud")),
-        ("alpha/deep/er", (ALPHA, "deep/er")),
-        ("beta", (BETA, "__entry__")),
-    ],
-)
-def test_a_name_is_split_at_its_first_slash(model: str, found: tuple[Agent, str]) -> None:
-    assert AGENTS.find(model) == found
-
-
-@pytest.mark.parametrize(
-    "model", ["", "/", "/loud", "alpha/", "alpha/none", "alpha/loud/", "alpha/deep", "beta/loud", "ALPHA"]
-)
-def test_an_unknown_name_is_not_found(model: str) -> None:
-    assert AGENTS.find(model) is None
-
-
-def test_entries_are_listed_in_the_order_of_their_definition() -> None:
-    assert AGENTS.models == ["alpha", "alpha/loud", "alpha/deep/er", "beta"]
-    assert list(AGENTS) == [ALPHA, BETA]
-
-
-def test_the_last_of_two_agents_with_one_name_wins() -> None:
-    newer = make_agent("alpha")
-    agents = AgentRegistry([ALPHA, BETA, newer])
-    assert agents.find("alpha") == (newer, "__entry__")
-    assert agents.models == ["alpha", "beta"]
-
-
-def test_an_empty_registry_has_no_models() -> None:
-    assert (AgentRegistry().models, AgentRegistry().find("demo")) == ([], None)

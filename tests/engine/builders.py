@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 from antiphon.agents.agent import Agent, Function
-from antiphon.engine.background import read_events
+from antiphon.engine.background import follow_events
 from antiphon.engine.engine import Engine
 from antiphon.engine.models import Models
 from antiphon.protocol.errors import StoreError
@@ -73,7 +73,7 @@ def make_request(text: str = "hello", **options: Any) -> Request:
 
 async def read_log(store: Store, id: str) -> list[Event]:
     """Return every event of a response's log."""
-    return [event async for event in read_events(store, id)]
+    return [event async for batch in follow_events(store, id, wait=False) for event in batch]
 
 
 async def wait_for_end(store: Store, id: str) -> Response:

@@ -24,7 +24,7 @@ count tokens itself:
 
 import asyncio
 import inspect
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -237,32 +237,3 @@ def to_part(value: object) -> Part | None:
     if value is None:
         return None
     raise TypeError(f"an agent yields strings, parts or items, not {type(value).__name__}")
-
-
-class AgentRegistry:
-    """Agents by name."""
-
-    def __init__(self, agents: Iterable[Agent] = ()) -> None:
-        self._agents: dict[str, Agent] = {}
-        for agent in agents:
-            self.add(agent)
-
-    def __iter__(self) -> Iterator[Agent]:
-        return iter(self._agents.values())
-
-    def add(self, agent: Agent) -> None:
-        """Add an agent; it replaces one of the same name."""
-        self._agents[agent.name] = agent
-
-    @property
-    def models(self) -> list[str]:
-        """The names of all agents' models."""
-        return [name for agent in self for name in agent.models]
-
-    def find(self, model: str) -> tuple[Agent, str] | None:
-        """Return the agent and the entry of a model name, split at the first slash."""
-        name, _, entry = model.partition("/")
-        agent = self._agents.get(name)
-        if agent is None or (entry or DEFAULT_ENTRY) not in agent.entries or model == f"{name}/":
-            return None
-        return agent, entry or DEFAULT_ENTRY

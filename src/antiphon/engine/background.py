@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from antiphon.engine.models import EventSink
 from antiphon.engine.persistence import new_id
-from antiphon.engine.run import INTERNAL_ERROR, SERVER_STOPPED_ERROR, SERVER_STOPPING, FencedError
+from antiphon.engine.run import INTERNAL_ERROR, SERVER_STOPPING, FencedError
 from antiphon.protocol import context, parts
 from antiphon.protocol.errors import ErrorPayload, StoreError, drop_tracebacks
 from antiphon.protocol.events import Event, decode_event
@@ -80,7 +80,7 @@ class Background:
             logger.exception("%s broke", id)
             drop_tracebacks(error)
             if stored := await self._store.find(id, tenant=tenant):
-                await self.fail(stored, tenant=tenant, error=INTERNAL_ERROR)
+                await self.end_orphan(stored, INTERNAL_ERROR, tenant=tenant)
 
     async def cancel(self, stored: StoredResponse, *, tenant: str) -> Response:
         """Cancel a response, unless it has ended; return it as it ended."""
@@ -92,7 +92,7 @@ class Background:
         while found is not None and found.response.status not in TERMINAL_STATUSES:
             # It was waiting for a slot, or its process is gone. If two requests cancel it at once,
             # the one with the newer epoch ends it.
-            await self._end_orphan(found, tenant, _finish_cancelled)
+            await self.end_orphan(found, None, tenant=tenant)
             found = await self._store.find(id, tenant=tenant)
         return (found or stored).response
 
@@ -100,10 +100,6 @@ class Background:
         """Stop a response that was deleted."""
         if job := self._jobs.get(id):
             _cancel_once(job)
-
-    async def fail(self, stored: StoredResponse, *, tenant: str, error: ErrorPayload = SERVER_STOPPED_ERROR) -> None:
-        """End a response that nobody runs any more as failed; its logged output is kept."""
-        await self._end_orphan(stored, tenant, lambda synth: synth.fail(error))
 
     async def stop_all(self) -> None:
         """Stop all running responses, which end as failed."""
@@ -113,31 +109,35 @@ class Background:
         if jobs:
             await asyncio.wait(jobs, timeout=5)
 
-    async def _end_orphan(self, stored: StoredResponse, tenant: str, finish: Callable[[Synth], list[Event]]) -> None:
-        """Take a response over from its worker, and end it after its last logged event."""
+    async def end_orphan(self, stored: StoredResponse, error: ErrorPayload | None, *, tenant: str) -> None:
+        """End a response that nobody runs any more, as failed or, without an error, as cancelled.
+
+        It is taken over from its worker, if there is one; its logged output is kept.
+        """
         id = stored.response.id
         epoch = await self._store.claim(id, tenant=tenant)
         if epoch is None:
             return
         synth = Synth(stored.response, ids=new_id, clock=self._clock)
-        readable = True
-        logged: list[Event] = []
+        logged: list[Event] | None = []
         try:
-            logged = [event async for event in read_events(self._store, id, tenant=tenant)]
+            async for batch in follow_events(self._store, id, tenant=tenant, wait=False):
+                logged += batch
             synth.resume(logged)
         except StoreError:
             raise
         except Exception:
             # Whatever is wrong with its log, a response must not stay unfinished for ever.
             logger.exception("the events of %s cannot be read: it is ended without them", id)
-            readable = False
-            logged = []
+            logged = None
             synth = Synth(stored.response, ids=new_id, clock=self._clock)
         events = [] if logged else synth.start()
         for part in _estimate_usage(stored, synth.response):
             synth.feed(part)
-        events += finish(synth)
-        if not readable:  # the numbers of new events could not follow those in the log
+        if error is None:
+            synth.feed(parts.Finish("cancelled"))
+        events += synth.fail(error) if error else synth.end()
+        if logged is None:  # the numbers of new events could not follow those in the log
             await self._store.end(synth.response, tenant=tenant)
             return
         # The log of a foreground response has no readers.
@@ -238,23 +238,16 @@ async def retry_store(id: str, attempt: Callable[[], Awaitable[T]]) -> T:
             await asyncio.sleep(pause)
 
 
-async def read_events(feed: Feed, id: str, after: int = -1, *, tenant: str = "") -> AsyncGenerator[Event]:
-    """Yield the logged events after a sequence number."""
-    while (found := await feed.read(id, after, tenant=tenant)) and found.events:
-        for body in found.events:
-            event = decode_event(json.decode_lenient(body))
-            after = event.sequence_number
-            yield event
-
-
-async def follow_events(feed: Feed, id: str, after: int = -1, *, tenant: str = "") -> AsyncGenerator[list[Event]]:
-    """Yield the events after a sequence number as they come, until the response has ended."""
+async def follow_events(
+    feed: Feed, id: str, after: int = -1, *, tenant: str = "", wait: bool = True
+) -> AsyncGenerator[list[Event]]:
+    """Yield the logged events after a sequence number; with `wait`, until the response has ended."""
     while found := await feed.read(id, after, tenant=tenant):
         if found.events:
             events = [decode_event(json.decode_lenient(body)) for body in found.events]
             after = events[-1].sequence_number
             yield events
-        elif found.ended:
+        elif found.ended or not wait:
             return
         else:
             await feed.wait(id, after)
@@ -271,11 +264,6 @@ def _cancel_once(job: asyncio.Task[None], reason: str | None = None) -> None:
     """Cancel a job unless it is cancelled already: a second time would interrupt its commit."""
     if not job.cancelling():
         job.cancel(reason)
-
-
-def _finish_cancelled(synth: Synth) -> list[Event]:
-    synth.feed(parts.Finish("cancelled"))
-    return synth.end()
 
 
 def _estimate_usage(stored: StoredResponse, response: Response) -> list[parts.Part]:

@@ -216,14 +216,11 @@ class Engine:
         if claim:
             raise IdempotencyKeyTaken(claim)
         # The conversation was read before the store locked it for this response.
-        if request.conversation and await self._conversation_changed(persistence, request.conversation.id):
-            await self.store.delete(id, tenant=tenant)
-            raise conversation_busy_error()
-
-    async def _conversation_changed(self, persistence: ResponsePersistence, conversation: str) -> bool:
-        """Tell whether a conversation got new items since its items were read."""
-        page = await self.store.list_items(conversation, NEWEST_ITEM, tenant=persistence.tenant)
-        return page is None or page.items != list(persistence.history.items[-1:])
+        if request.conversation:
+            page = await self.store.list_items(request.conversation.id, NEWEST_ITEM, tenant=tenant)
+            if page is None or page.items != list(persistence.history.items[-1:]):
+                await self.store.delete(id, tenant=tenant)
+                raise conversation_busy_error()
 
     async def find_claimed(self, claim: IdempotencyRecord, tenant: str) -> Response | None:
         """Return the response of an idempotency key, if it still exists."""
@@ -315,10 +312,16 @@ class Engine:
         request = replace(request, input=input)
         new_items, unpaired = items[len(history.items) :], context.find_unpaired_call_ids(items)
         seal_all = INCLUDE_ENCRYPTED_REASONING in request.include
-        sealers = (ItemSealer(self.key_ring, model.origin, caller.tenant, seal_all) for model in models)
         return [
-            Candidate(request, model, sealer, history, new_items, unpaired)
-            for model, sealer in zip(models, sealers, strict=True)
+            Candidate(
+                request,
+                model,
+                ItemSealer(self.key_ring, model.origin, caller.tenant, seal_all),
+                history,
+                new_items,
+                unpaired,
+            )
+            for model in models
         ]
 
     async def count_input_tokens(self, request: Request, caller: Caller = ANONYMOUS) -> InputTokens:
@@ -355,30 +358,24 @@ class Engine:
                 will_store=request.store,
             )
         if request.conversation:
-            items = await self.conversation_items(request.conversation.id, caller.tenant)
-            return Context(tuple(items), (request.conversation.id,))
+            id = request.conversation.id
+            page = await self.store.list_items(id, ALL_ITEMS, tenant=caller.tenant)
+            if page is None:
+                raise RequestError(
+                    f"Conversation '{id[:80]}' not found. POST /v1/conversations makes one.",
+                    type="not_found",
+                    param="conversation",
+                    code="conversation_not_found",
+                )
+            return Context(tuple(page.items), (id,))
         return Context()
-
-    async def conversation_items(self, id: str, tenant: str) -> list[Item]:
-        """Return all items of a conversation; raises RequestError if it does not exist."""
-        page = await self.store.list_items(id, ALL_ITEMS, tenant=tenant)
-        if page is None:
-            raise RequestError(
-                f"Conversation '{id[:80]}' not found. POST /v1/conversations makes one.",
-                type="not_found",
-                param="conversation",
-                code="conversation_not_found",
-            )
-        return page.items
 
     async def _find_referenced_items(self, items: list[Item], tenant: str) -> dict[str, Item]:
         """Return the stored items that item references name, by id."""
         found: dict[str, Item] = {}
         for item in items:
-            if isinstance(item, ItemReference):
-                named = await self.store.find_item(item.id, tenant=tenant)
-                if named is not None:
-                    found[item.id] = named
+            if isinstance(item, ItemReference) and (named := await self.store.find_item(item.id, tenant=tenant)):
+                found[item.id] = named
         return found
 
 

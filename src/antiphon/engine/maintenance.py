@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from antiphon.engine.background import decode_stored_request
 from antiphon.engine.engine import Engine
-from antiphon.engine.run import NOT_STORED_ERROR
+from antiphon.engine.run import NOT_STORED_ERROR, SERVER_STOPPED_ERROR
 from antiphon.protocol.errors import RequestError, StoreError
 from antiphon.store.base import StoredResponse
 
@@ -64,7 +64,7 @@ class Maintenance:
                 logger.exception("%s cannot be resumed", stored.response.id)
             else:
                 return
-        await self._engine.background.fail(stored, tenant=tenant)
+        await self._engine.background.end_orphan(stored, SERVER_STOPPED_ERROR, tenant=tenant)
 
     async def end_orphans(self) -> None:
         """End the responses that nobody runs, such as those whose end could not be stored."""
@@ -74,7 +74,7 @@ class Maintenance:
             try:
                 stored = await self._engine.store.find(id, tenant=tenant)
                 if stored is not None:
-                    await self._engine.background.fail(stored, tenant=tenant, error=NOT_STORED_ERROR)
+                    await self._engine.background.end_orphan(stored, NOT_STORED_ERROR, tenant=tenant)
             except StoreError:
                 orphans.rotate(-1)  # one unreadable row must not hold up the others
                 raise

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from typing import Protocol
 
-from antiphon.agents.agent import Agent, AgentRegistry, Turn
+from antiphon.agents.agent import DEFAULT_ENTRY, Agent, Turn
 from antiphon.protocol.events import Event
 from antiphon.protocol.fast_text import TextFastPath
 from antiphon.protocol.items import Item
@@ -169,15 +169,16 @@ class Models:
         provider_models: ProviderModels | None = None,
         aliases: Mapping[str, Sequence[str]] | None = None,
     ) -> None:
-        self._agents = AgentRegistry(agents)
+        self._agents = {agent.name: agent for agent in agents}
         self._provider_models = provider_models
         self._aliases = dict(aliases or {})
 
     @property
     def names(self) -> list[str]:
         """Every known name; providers may have more models than these."""
+        of_agents = [name for agent in self._agents.values() for name in agent.models]
         of_providers = self._provider_models.names if self._provider_models else []
-        return list(dict.fromkeys([*self._agents.models, *self._aliases, *of_providers]))
+        return list(dict.fromkeys([*of_agents, *self._aliases, *of_providers]))
 
     def find(self, name: str) -> list[Model]:
         """Return the models that a name stands for, in the order in which they are tried."""
@@ -190,7 +191,9 @@ class Models:
         if name in self._aliases and name not in seen:
             found = [self._resolve(target, seen | {name}) for target in self._aliases[name]]
             return [model for models in found for model in models]
-        if agent := self._agents.find(name):
-            return [AgentModel(*agent)]
+        agent_name, slash, entry = name.partition("/")
+        entry = entry if slash else DEFAULT_ENTRY
+        if (agent := self._agents.get(agent_name)) and entry in agent.entries:
+            return [AgentModel(agent, entry)]
         model = self._provider_models.find(name) if self._provider_models else None
         return [model] if model else []

@@ -46,8 +46,13 @@ class ToolChoiceFilter:
     """Removes the calls that one request does not allow."""
 
     def __init__(self, request: Request) -> None:
-        self._allowed_names = callable_names(request.tools, request.tool_choice)
-        self._restricts_names = restricts_tools(request)
+        choice = request.tool_choice
+        self._allowed_names = callable_names(request.tools, choice)
+        self._restricts_names = (
+            choice == "none"
+            or isinstance(choice, AllowedTools | FunctionToolChoice)
+            or (isinstance(choice, ExtensionToolChoice) and choice.type == CUSTOM_TOOL)
+        )
         self._single_call = not request.parallel_tool_calls
         self._call_required = requires_call(request)
         self._rejected_keys: set[parts.Key] = set()
@@ -71,7 +76,10 @@ class ToolChoiceFilter:
                 case parts.Call():
                     checked = self.check_call(part)
                 case parts.Whole(item=ExtensionItem(type=type) as item) if type == CUSTOM_TOOL_CALL:
-                    checked = self._check_custom_call(part, item)
+                    # The call of a custom tool arrives in one part.
+                    call_id = str(item.get("call_id", ""))
+                    call = parts.Call(f"{CUSTOM_TOOL} {call_id}", str(item.get("name", "")), call_id=call_id)
+                    checked = part if (result := self.check_call(call)) is call else result
                 case parts.Whole(item=FunctionCall() | ExtensionItem()):
                     self._call_required = False
                     checked = part
@@ -98,13 +106,6 @@ class ToolChoiceFilter:
         self._accepted_call = (call.key, call.call_id or (first or (0, ""))[1])
         return call
 
-    def _check_custom_call(self, whole: parts.Whole, item: ExtensionItem) -> Part | None:
-        """Check the call of a custom tool, which arrives in one part."""
-        name, call_id = str(item.get("name", "")), str(item.get("call_id", ""))
-        call = parts.Call(f"{CUSTOM_TOOL} {call_id}", name, call_id=call_id)
-        checked = self.check_call(call)
-        return whole if checked is call else checked
-
     def _is_second_call(self, call: parts.Call, accepted: tuple[parts.Key, str]) -> bool:
         # Providers may repeat the name of a call, and a new id on a known key is a new call.
         key, call_id = accepted
@@ -120,17 +121,6 @@ class ToolChoiceFilter:
 TOOL_NOT_CALLED = parts.Warn(
     "tool_not_called", "The model answered without the call that tool_choice demands.", "tool_choice"
 )
-
-
-def restricts_tools(request: Request) -> bool:
-    """Tell whether the tool choice allows only some of the client's tools, or none."""
-    match request.tool_choice:
-        case "none" | AllowedTools() | FunctionToolChoice():
-            return True
-        case ExtensionToolChoice(type=type):
-            return type == CUSTOM_TOOL
-        case _:
-            return False
 
 
 def requires_call(request: Request) -> bool:
@@ -229,7 +219,11 @@ class Run:
             except Exception as error:
                 if error is self.error or isinstance(error, FencedError):
                     raise
-                await self._fail_without_output(error)
+                # The end could not be sent: perhaps it can without the output.
+                logger.exception("the end of %s could not be sent", self._turn.response_id)
+                await self._persist_and_emit(synth.fail_without_output(INTERNAL_ERROR))
+                if is_cancelled():
+                    raise asyncio.CancelledError from error
                 drop_tracebacks(error)
         finally:
             self.started.set()
@@ -237,7 +231,9 @@ class Run:
 
     async def _execute(self) -> None:
         try:
-            ending = await self._run_model()
+            await self._answer_function(self._turn, self)
+            self._estimate_missing_usage()
+            ending = self._model_ending or self._synth.end()
         except asyncio.CancelledError as error:
             if is_cancelled():
                 await self._persist_and_emit(self._end_cancelled(error))
@@ -258,12 +254,6 @@ class Run:
             await self._discard_response()
             raise self.error
         await self._persist_and_emit(ending)
-
-    async def _run_model(self) -> list[Event]:
-        """Call the model; return the last events."""
-        await self._answer_function(self._turn, self)
-        self._estimate_missing_usage()
-        return self._model_ending or self._synth.end()
 
     @property
     def streaming(self) -> bool:
@@ -334,8 +324,7 @@ class Run:
         model = self._turn.model
         logger.exception("model %s failed in %s", model, self._turn.response_id)
         message = f"The model '{model}' failed while answering."
-        error = ErrorPayload(message=message, type="server_error", code="server_error")
-        return self._end_failed(error)
+        return self._end_failed(ErrorPayload(message=message, type="server_error", code="server_error"))
 
     def _end_failed(self, error: ErrorPayload) -> list[Event]:
         self._estimate_missing_usage()
@@ -354,13 +343,6 @@ class Run:
                 # The client must not believe that it can continue this response.
                 ending[-1:] = self._synth.replace_end_with_failure(NOT_STORED_ERROR)
         self._emit(ending)
-
-    async def _fail_without_output(self, error: Exception) -> None:
-        """End as failed with no output, after an error while the end was being sent."""
-        logger.error("the end of %s could not be sent", self._turn.response_id, exc_info=error)
-        await self._persist_and_emit(self._synth.fail_without_output(INTERNAL_ERROR))
-        if is_cancelled():
-            raise asyncio.CancelledError from error
 
     async def _discard_response(self) -> None:
         """Delete a response that failed before its client knew of it."""

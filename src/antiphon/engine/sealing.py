@@ -11,7 +11,6 @@ encrypts, every one decrypts. A key is 32 random bytes in base64, URL-safe or no
 """
 
 import base64
-import binascii
 import logging
 import os
 import secrets
@@ -115,15 +114,12 @@ def check_keys(keys: Sequence[str]) -> None:
     if not keys:
         raise ValueError("There are no keys.")
     for number, key in enumerate(keys, start=1):
-        if not _is_key(key):
+        try:
+            size = len(base64.b64decode(key.translate(TO_URL_SAFE), b"-_", validate=True))
+        except ValueError:
+            size = 0
+        if size != KEY_BYTES:
             raise ValueError(f"Key {number} is not {KEY_BYTES} bytes in base64.")
-
-
-def _is_key(key: str) -> bool:
-    try:
-        return len(base64.b64decode(key.translate(TO_URL_SAFE), b"-_", validate=True)) == KEY_BYTES
-    except (binascii.Error, ValueError):
-        return False
 
 
 def _create_key_file(path: Path) -> None:
@@ -246,19 +242,11 @@ class ItemSealer(Struct, frozen=True):
             case SealedProviderCompaction(origin=origin, content=content) if origin == self.origin:
                 return [replace(item, encrypted_content=content)]
             case SealedProviderCompaction():
-                raise RequestError(
-                    "This compaction can only be read by the model that made it. Use that model, "
-                    "or send the items that it stands for.",
-                    param=param,
-                    code="invalid_encrypted_content",
-                )
+                problem = "can only be read by the model that made it. Use that model"
             case _:
-                raise RequestError(
-                    "This compaction was not made here, or was changed on its way. Send it back as "
-                    "it came, or send the items that it stands for.",
-                    param=param,
-                    code="invalid_encrypted_content",
-                )
+                problem = "was not made here, or was changed on its way. Send it back as it came"
+        message = f"This compaction {problem}, or send the items that it stands for."
+        raise RequestError(message, param=param, code="invalid_encrypted_content")
 
     def _decrypt(self, sealed: str) -> SealedContent | None:
         value = self.key_ring.decrypt(sealed)
