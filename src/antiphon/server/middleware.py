@@ -8,18 +8,15 @@ import hmac
 import ipaddress
 import logging
 import re
-import secrets
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import lru_cache
-from http import HTTPStatus
 from typing import NamedTuple
 from urllib.parse import quote, urlsplit
 
 from starlette.exceptions import HTTPException
 
 from antiphon.engine.persistence import new_id
-from antiphon.protocol import struct
 from antiphon.protocol.errors import ErrorPayload, RequestError, StoreError, UpstreamError, drop_tracebacks
 from antiphon.server.asgi import (
     CLIENT_CLOSED_REQUEST,
@@ -76,42 +73,6 @@ def report_error(error: Exception, dialect: Dialect, request_id: str) -> Reporte
             message = f"Internal error. The server's log has it under the id {request_id}."
             payload = ErrorPayload(message=message, type="server_error", code="internal_error")
             return ReportedError(payload, 500, {})
-
-
-def invalid_http_error(message: str) -> RequestError:
-    """Return the 400 for invalid or ambiguous HTTP."""
-    return RequestError(message, code="invalid_http", status=HTTPStatus.BAD_REQUEST)
-
-
-def request_timeout_error(reason: str) -> RequestError:
-    """Return the 408 for a request that arrives too slowly."""
-    message = f"The request's {reason}. Send it again, without pauses."
-    return RequestError(message, code="request_timeout", status=HTTPStatus.REQUEST_TIMEOUT)
-
-
-def headers_too_large_error(size: int, count: int) -> RequestError:
-    """Return the 431 for a head over the limits."""
-    message = f"The request line and headers exceed {size} bytes or {count} headers. Send fewer or shorter ones."
-    status = HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
-    return RequestError(message, code="headers_too_large", status=status)
-
-
-def encode_error_response(error: RequestError, headers: Sequence[tuple[bytes, bytes]] = ()) -> bytes:
-    """Encode an error as an HTTP response that closes its connection; `headers` come first."""
-    # Below ASGI: no middleware has given the request an id, and its door is not known yet, so the
-    # error has the specification's format.
-    request_id = f"req_{secrets.token_hex(16)}"
-    logger.info("%s rejected with %d: %s", request_id, error.status, error)
-    body = struct.encode({"error": error.payload})
-    lines = [
-        b"HTTP/1.1 %d %b" % (error.status, HTTPStatus(error.status).phrase.encode()),
-        *(b"%b: %b" % header for header in headers),
-        b"content-type: application/json",
-        b"content-length: %d" % len(body),
-        b"connection: close",
-        b"x-request-id: %b" % request_id.encode(),
-    ]
-    return b"\r\n".join([*lines, b"", body])
 
 
 PUBLIC_PATHS = frozenset({"/healthz", "/readyz"})

@@ -11,7 +11,8 @@ from typing import Any, cast
 import pytest
 from websockets.sync.client import connect as connect_websocket
 
-from antiphon.server.uvicorn.http_protocol import ConnectionLimits, HeaderBuffer, http_protocol
+from antiphon.server.uvicorn.direct_write import HeaderBuffer
+from antiphon.server.uvicorn.protocols import ConnectionLimits, http_protocol
 from tests.server.raw_client import (
     LONGER,
     SHORT,

@@ -10,6 +10,7 @@ import os
 import tomllib
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import cast
 
@@ -114,18 +115,16 @@ def parse_config(
 
 def _build_config(root: Table, environ: Environ, file: Path, agents: Collection[str]) -> GatewayConfig:
     tables = cast("Table", root.get("providers", {}))
-    aliases = cast("Table", root.get("models", {}))
     in_file = {name: parse_provider_table(name, value, file.parent) for name, value in tables.items()}
-    entries = {
-        name: ProviderEntry.build(_config_source(name, fields, environ, in_file=True))
-        for name, fields in in_file.items()
-    }
-    for name in BUILT_IN:
-        if name not in in_file:
-            source = _config_source(name, {"adapter": name}, environ, in_file=False)
-            entries[name] = ProviderEntry.build(source)
+    make_source = partial(ConfigSource, environ=environ, profile_region=profile_region)
+    sources = [make_source(name=name, table=table, in_file=True) for name, table in in_file.items()]
+    sources += [
+        make_source(name=name, table={"adapter": name}, in_file=False) for name in BUILT_IN if name not in in_file
+    ]
+    entries = {source.name: ProviderEntry.build(source) for source in sources}
+    aliases = cast("Table", root.get("models", {}))
     targets = {name: parse_alias(name, value) for name, value in aliases.items()}
-    models = AliasResolver(targets, entries.keys(), agents).resolve()
+    models = resolve_aliases(targets, entries.keys(), agents)
     aliased = {model.partition("/")[0] for names in models.values() for model in names}
     # A provider that an alias names is kept without its key: requests then fail with the name of
     # the missing variable, instead of "no such model".
@@ -166,23 +165,17 @@ class ProviderEntry:
             fields["api_key_env"] = kind.api_key_variable(fields, source)
         provider = cast("Callable[..., Provider]", Provider)(name=source.name, **fields)
         key = source.variable(provider.api_key_env or "")
-        missing = [provider.api_key_env] if provider.api_key_env and not key else []
         location = missing_field(kind, fields, source)
-        if location:
-            missing.insert(0, location[1])
-        reason = (
-            invalid_url_reason(kind, from_environment)
-            or invalid_key_reason(key, provider)
-            or missing_variables_reason(missing)
-        )
+        missing = [location[1]] if location else []
+        if provider.api_key_env and not key:
+            missing.append(provider.api_key_env)
+        reason = invalid_url_reason(kind, from_environment) or invalid_key_reason(key, provider)
+        if missing and not reason:
+            reason = f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} not set"
         if reason:
             return cls(provider, "", reason, has_location=not location)
         warning = unencrypted_key_warning(provider, key)
         return cls(provider, key, warning=warning, has_location=not location)
-
-
-def _config_source(name: str, table: Table, environ: Environ, *, in_file: bool) -> ConfigSource:
-    return ConfigSource(name=name, table=table, environ=environ, in_file=in_file, profile_region=profile_region)
 
 
 def missing_field(kind: type[ConfigurableProvider], fields: Table, source: ConfigSource) -> tuple[str, str] | None:
@@ -190,20 +183,15 @@ def missing_field(kind: type[ConfigurableProvider], fields: Table, source: Confi
     try:
         missing = kind.missing_field(fields, source)
     except InvalidValueError as error:
-        path = dotted_key("providers", source.name, error.path)
-        raise InvalidValueError(path, error.reason) from None
+        raise InvalidValueError(dotted_key("providers", source.name, error.path), error.reason) from None
     if missing and source.in_file:
-        raise missing_key_error(source, *missing)
+        key, variable = missing
+        advice = provider_keys()[key].example
+        if source.has_adapter_name:  # the variables describe no other provider
+            advice += f", or set {variable}"
+        path = dotted_key("providers", source.name, key)
+        raise InvalidValueError(path, f"this key is missing. Write {advice}.")
     return missing
-
-
-def missing_key_error(source: ConfigSource, key: str, variable: str) -> InvalidValueError:
-    """Build the error for a table without a key that says where the provider is."""
-    advice = provider_keys()[key].example
-    if source.has_adapter_name:  # the variables describe no other provider
-        advice += f", or set {variable}"
-    path = dotted_key("providers", source.name, key)
-    return InvalidValueError(path, f"this key is missing. Write {advice}.")
 
 
 def invalid_url_reason(kind: type[ConfigurableProvider], fields: Mapping[str, str]) -> str:
@@ -212,12 +200,6 @@ def invalid_url_reason(kind: type[ConfigurableProvider], fields: Mapping[str, st
         if problem := invalid_url_problem(fields[name]):
             return f"{kind.field_variables[name][0]} {problem}"
     return ""
-
-
-def missing_variables_reason(variables: list[str]) -> str:
-    """Return which variables must be set, or an empty string."""
-    verb = "is" if len(variables) == 1 else "are"
-    return f"{' and '.join(variables)} {verb} not set" if variables else ""
 
 
 def invalid_key_reason(key: str, provider: Provider) -> str:
@@ -238,48 +220,39 @@ def unencrypted_key_warning(provider: Provider, key: str) -> str:
     )
 
 
-class AliasResolver:
-    """Resolves aliases, which may name other aliases, to models."""
+def resolve_aliases(
+    aliases: Mapping[str, list[str]], providers: Collection[str], agents: Collection[str]
+) -> dict[str, list[str]]:
+    """Return the models of each alias, in order; raises InvalidValueError. Aliases may name other aliases."""
 
-    def __init__(self, aliases: Mapping[str, list[str]], providers: Collection[str], agents: Collection[str]) -> None:
-        self._aliases = aliases
-        self._providers = providers
-        self._agents = agents
-
-    def resolve(self) -> dict[str, list[str]]:
-        """Return the models of each alias, in order; raises InvalidValueError."""
-        for alias in self._aliases:
-            if alias in self._providers:
-                reason = "a provider has this name already"
-                raise InvalidValueError(dotted_key("models", alias), f"{reason}. Choose another name.")
-        return {alias: self._resolve_alias(alias, ()) for alias in self._aliases}
-
-    def _resolve_alias(self, alias: str, seen: tuple[str, ...]) -> list[str]:
-        path, targets = dotted_key("models", alias), self._aliases[alias]
+    def resolve(alias: str, seen: tuple[str, ...]) -> list[str]:
+        path, targets = dotted_key("models", alias), aliases[alias]
         if alias in seen:
             circle = " -> ".join([*seen[seen.index(alias) :], alias])
             raise InvalidValueError(path, f"circular alias: {circle}. Name a model instead.")
         models: list[str] = []
         for index, target in enumerate(targets):
-            if target in self._aliases:
-                models += self._resolve_alias(target, (*seen, alias))
-            else:
-                target_path = f"{path}[{index}]" if len(targets) > 1 else path
-                models.append(self._check_target(target, target_path))
+            if target in aliases:
+                models += resolve(target, (*seen, alias))
+                continue
+            if target not in agents:
+                check_target(target, f"{path}[{index}]" if len(targets) > 1 else path)
+            models.append(target)
         return list(dict.fromkeys(models))
 
-    def _check_target(self, target: str, path: str) -> str:
+    def check_target(target: str, path: str) -> None:
         provider, _, model = target.partition("/")
-        if target in self._agents:
-            return target
-        if provider in self._providers and model:
-            if not is_valid_model_name(model):
-                reason = f"'{model}' is not a valid model name"
-                raise InvalidValueError(path, f"{reason}. Write {provider}/NAME.")
-            return target
-        if provider in self._providers:
-            reason = f"'{target}' names a provider without a model"
-            raise InvalidValueError(path, f"{reason}. Write {provider}/NAME.")
-        known = {*self._aliases, *self._providers, *(agent.split("/")[0] for agent in self._agents)}
-        reason = f"'{target}' does not exist: there is no provider or alias '{provider}'"
-        raise InvalidValueError(path, f"{reason}. {suggest_name(provider, known)}")
+        if provider not in providers:
+            known = {*aliases, *providers, *(agent.split("/")[0] for agent in agents)}
+            reason = f"'{target}' does not exist: there is no provider or alias '{provider}'"
+            raise InvalidValueError(path, f"{reason}. {suggest_name(provider, known)}")
+        if not model:
+            raise InvalidValueError(path, f"'{target}' names a provider without a model. Write {provider}/NAME.")
+        if not is_valid_model_name(model):
+            raise InvalidValueError(path, f"'{model}' is not a valid model name. Write {provider}/NAME.")
+
+    for alias in aliases:
+        if alias in providers:
+            path = dotted_key("models", alias)
+            raise InvalidValueError(path, "a provider has this name already. Choose another name.")
+    return {alias: resolve(alias, ()) for alias in aliases}

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Annotated, NamedTuple, cast, get_type_hints
 from urllib.parse import urlsplit
 
-from msgspec import Meta
+from msgspec import Meta, convert
 
 from antiphon.adapters.base import Capabilities, Provider, Transform
 from antiphon.adapters.errors import SECRET_PATTERN as KEYS
@@ -38,16 +38,14 @@ def invalid_url_problem(url: str) -> str | None:
         parts = urlsplit(url)
         host = parts.port != 0 and parts.hostname
     except ValueError:
-        host = None
-    else:
-        # Checked first: the message for any other problem repeats the URL.
-        if parts.username is not None or parts.password is not None:
-            return "contains a user name or password"
-        if parts.scheme.lower() in ("http", "https") and ("?" in url or "#" in url):
-            return "has a query or a fragment"
-        if parts.scheme.lower() not in ("http", "https"):
-            host = None
-    if not host or not url.isascii() or not url.isprintable() or " " in url:
+        return "is not an http(s) URL"
+    # Checked first: the message for any other problem repeats the URL.
+    if parts.username is not None or parts.password is not None:
+        return "contains a user name or password"
+    is_http = parts.scheme.lower() in ("http", "https")
+    if is_http and ("?" in url or "#" in url):
+        return "has a query or a fragment"
+    if not (is_http and host and url.isascii() and url.isprintable()) or " " in url:
         return "is not an http(s) URL"
     return None
 
@@ -125,16 +123,9 @@ def provider_keys() -> Mapping[str, TableKey]:
         for key, value in adapter_class(adapter).table_keys.items():
             examples.setdefault(key, f"{key} = {value}")
             readers.setdefault(key, []).append(adapter)
-    types = get_type_hints(Provider)
-    return COMMON_KEYS | {
-        key: TableKey(_key_type(key, types[key]), example, tuple(readers[key])) for key, example in examples.items()
-    }
-
-
-def _key_type(key: str, type: object) -> object:
-    if key in URL_KEYS:
-        return str  # an empty one is reported as an invalid URL
-    return bool if type is bool else NonEmptyText
+    types = {key: bool if kind is bool else NonEmptyText for key, kind in get_type_hints(Provider).items()}
+    types |= dict.fromkeys(URL_KEYS, str)  # an empty one is reported as an invalid URL
+    return COMMON_KEYS | {key: TableKey(types[key], example, tuple(readers[key])) for key, example in examples.items()}
 
 
 def parse_provider_table(name: str, value: object, folder: Path) -> Table:
@@ -182,16 +173,11 @@ def parse_provider_table(name: str, value: object, folder: Path) -> Table:
 def parse_model_table(value: object, path: str) -> Capabilities:
     """Check the table of one model."""
     fields = check_table(_read_table(value, path, f"[{path}] and window = 8192 below it"), MODEL_KEYS, path)
-    lacks = cast("list[str]", fields.get("lacks", []))
-    for index, feature in enumerate(lacks):
+    for index, feature in enumerate(cast("list[str]", fields.get("lacks", []))):
         if feature not in ALL_FEATURES:
             place = f"{dotted_key(path, 'lacks')}[{index}]"
             raise InvalidValueError(place, f"there is no feature '{feature}'. {suggest_name(feature, ALL_FEATURES)}")
-    return Capabilities(
-        window=cast("int | None", fields.get("window")),
-        max_output_tokens=cast("int | None", fields.get("max_output_tokens")),
-        lacks=frozenset(lacks),
-    )
+    return convert(fields, Capabilities)
 
 
 def parse_alias(name: str, value: object) -> list[str]:
@@ -292,8 +278,7 @@ def _check_adapter(name: str, adapter: object, path: str) -> str:
         if chosen in known:
             pass  # it is installed, but cannot be loaded
         elif not adapter:
-            reason = "this key is missing. "
-            reason += f"Write {EXAMPLE_ADAPTER}, or another of {', '.join(known)}."
+            reason = f"this key is missing. Write {EXAMPLE_ADAPTER}, or another of {', '.join(known)}."
         elif close := difflib.get_close_matches(chosen, known, 1):
             reason = f"there is no adapter '{chosen}'. Did you mean '{close[0]}'?"
         raise InvalidValueError(dotted_key(path, "adapter"), reason) from None
@@ -301,26 +286,25 @@ def _check_adapter(name: str, adapter: object, path: str) -> str:
 
 
 def _check_addresses(fields: Table, path: str) -> None:
-    for key in sorted(URL_KEYS):
-        problem = invalid_url_problem(str(fields[key])) if key in fields else None
-        if problem and "password" in problem:
-            advice = "Put the key into an environment variable and name it in api_key_env"
-            raise InvalidValueError(dotted_key(path, key), f"{problem}. {advice}.")
-        if problem:
-            reason = f"'{fields[key]}' {problem}. Write {provider_keys()[key].example}"
-            raise InvalidValueError(dotted_key(path, key), f"{reason}.")
+    for key in sorted(URL_KEYS & fields.keys()):
+        if problem := invalid_url_problem(str(fields[key])):
+            reason = f"'{fields[key]}' {problem}. Write {provider_keys()[key].example}."
+            if "password" in problem:
+                reason = f"{problem}. Put the key into an environment variable and name it in api_key_env."
+            raise InvalidValueError(dotted_key(path, key), reason)
 
 
 def _check_headers(headers: Mapping[str, str], path: str) -> None:
     for name, value in headers.items():
+        reason = ""
         if not HEADER_NAME.fullmatch(name):
-            raise InvalidValueError(dotted_key(path, name), "this is not a valid header name. Use a-z and -.")
-        if name.lower() in RESERVED_HEADERS:
-            reason = "this header is set by the HTTP client for each request"
-            raise InvalidValueError(dotted_key(path, name), f"{reason}. Leave it out.")
-        if not value.isascii() or not value.isprintable():
-            reason = "this is not a valid header value. Use printable ASCII characters"
-            raise InvalidValueError(dotted_key(path, name), f"{reason}.")
+            reason = "this is not a valid header name. Use a-z and -."
+        elif name.lower() in RESERVED_HEADERS:
+            reason = "this header is set by the HTTP client for each request. Leave it out."
+        elif not value.isascii() or not value.isprintable():
+            reason = "this is not a valid header value. Use printable ASCII characters."
+        if reason:
+            raise InvalidValueError(dotted_key(path, name), reason)
 
 
 def looks_like_secret(name: str) -> bool:

@@ -3,11 +3,10 @@
 Only this package uses uvicorn's private parts (`_types`, `RequestResponseCycle`, attributes of its
 protocol classes). `TESTED_VERSIONS` names the releases they were checked against.
 
-    server           the server process: configuration, start-up, draining, forced exit
-    http_protocol    HTTP/1.1 connections with timeouts and size limits; rejects request heads that two servers could
-                     read differently
-    ws_protocol      WebSocket connections with a write timeout and an orderly shutdown
-    direct_write     writes chunks of a streamed body without a task switch
+    server        the server process: configuration, start-up, draining, forced exit
+    protocols     HTTP/1.1 and WebSocket connections with timeouts and size limits; rejects request
+                  heads that two servers could read differently
+    direct_write  writes chunks of a streamed body without a task switch
 """
 
 TESTED_VERSIONS = frozenset({"0.54.0"})

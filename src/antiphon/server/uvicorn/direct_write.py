@@ -1,4 +1,4 @@
-"""Writes chunks of a streamed body straight to the transport, past ASGI's `send`.
+"""Writes a response with few system calls: the head with the first chunk, later chunks past ASGI's `send`.
 
 A single chunk is written at once. Chunks that follow within a millisecond, as from an agent that
 yields often, are joined and written in the next iteration of the loop: every write is a system
@@ -65,3 +65,42 @@ class ChunkWriter:
         self._buffered_bytes = 0
         if data and not self._cycle.disconnected:
             self._cycle.transport.write(b"%x\r\n%b\r\n" % (len(data), data))
+
+
+class HeaderBuffer:
+    """The transport of a response until its head is written, together with the first body chunk.
+
+    uvicorn writes the two separately, and every write is a system call that wakes the client.
+    """
+
+    __slots__ = ("_buffered", "_cycle", "_loop", "_transport")
+
+    def __init__(self, cycle: RequestResponseCycle, loop: AbstractEventLoop) -> None:
+        self._cycle = cycle
+        self._loop = loop
+        self._transport = cycle.transport
+        self._buffered = b""
+
+    def write(self, data: bytes) -> None:
+        """Buffer the head until the next iteration of the loop, or until more is written."""
+        if self._buffered:
+            self.flush(data)
+        else:
+            self._buffered = data
+            self._loop.call_soon(self.flush)
+
+    def flush(self, data: bytes = b"") -> None:
+        """Write the head and the data, and restore the response's real transport."""
+        if self._cycle.transport is not self._transport:
+            self._cycle.transport = self._transport
+            if not self._transport.is_closing():
+                self._transport.write(self._buffered + data)
+
+    def close(self) -> None:
+        """Flush, and close the connection."""
+        self.flush()
+        self._transport.close()
+
+    def is_closing(self) -> bool:
+        """Return whether the connection is closing."""
+        return self._transport.is_closing()

@@ -1,43 +1,71 @@
-"""uvicorn's HTTP/1.1 protocol with timeouts and size limits.
+"""uvicorn's HTTP/1.1 and WebSocket protocols with timeouts and size limits.
 
-uvicorn itself waits without limit for headers, for a body, and for a client to read. This subclass
-rejects such requests with an error in the specification's format. With pipelining, the error is
+uvicorn itself waits without limit for headers, for a body, and for a client to read. These subclasses
+reject such requests with an error in the specification's format. With pipelining, the error is
 sent after the responses to the earlier requests on the same connection. A request head that two
-servers could read differently is
-rejected, because it could smuggle a second request past a proxy.
+servers could read differently is rejected, because it could smuggle a second request past a proxy.
+When the server stops, WebSockets may finish their responses, which uvicorn would cut off.
 """
 
+import logging
 import re
+import secrets
 import socket
-from asyncio import AbstractEventLoop, TimerHandle, Transport
+from asyncio import AbstractEventLoop, Protocol, TimerHandle, Transport
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from functools import partial
+from http import HTTPStatus
 from typing import Any, cast
 
 from httptools import HttpRequestParser
 from uvicorn._types import ASGI3Application
-from uvicorn.config import Config
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
-from uvicorn.server import ServerState
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
+from antiphon.protocol import struct
 from antiphon.protocol.errors import RequestError
 from antiphon.server.asgi import DIRECT_WRITE_KEY
-from antiphon.server.middleware import (
-    encode_error_response,
-    headers_too_large_error,
-    invalid_http_error,
-    request_timeout_error,
-)
-from antiphon.server.uvicorn.direct_write import ChunkWriter
+from antiphon.server.uvicorn.direct_write import ChunkWriter, HeaderBuffer
+
+logger = logging.getLogger("antiphon.server")
 
 Headers = Sequence[tuple[bytes, bytes]]
 
 _TARGET_PATTERN = re.compile(rb"(?:[a-z][a-z0-9+.-]*://([^/?#]*))?/|\*$", re.IGNORECASE)
 _HOST_PATTERN = re.compile(rb"[a-z0-9._~!$&'()*+,;=%:\[\]-]*", re.IGNORECASE)
 _FRAMING_HEADERS = (b"content-length", b"transfer-encoding")
+
+
+def invalid_http_error(message: str) -> RequestError:
+    """Return the 400 for invalid or ambiguous HTTP."""
+    return RequestError(message, code="invalid_http", status=HTTPStatus.BAD_REQUEST)
+
+
+def request_timeout_error(reason: str) -> RequestError:
+    """Return the 408 for a request that arrives too slowly."""
+    message = f"The request's {reason}. Send it again, without pauses."
+    return RequestError(message, code="request_timeout", status=HTTPStatus.REQUEST_TIMEOUT)
+
+
+def encode_error_response(error: RequestError, headers: Sequence[tuple[bytes, bytes]] = ()) -> bytes:
+    """Encode an error as an HTTP response that closes its connection; `headers` come first."""
+    # Below ASGI: no middleware has given the request an id, and its door is not known yet, so the
+    # error has the specification's format.
+    request_id = f"req_{secrets.token_hex(16)}"
+    logger.info("%s rejected with %d: %s", request_id, error.status, error)
+    body = struct.encode({"error": error.payload})
+    lines = [
+        b"HTTP/1.1 %d %b" % (error.status, HTTPStatus(error.status).phrase.encode()),
+        *(b"%b: %b" % header for header in headers),
+        b"content-type: application/json",
+        b"content-length: %d" % len(body),
+        b"connection: close",
+        b"x-request-id: %b" % request_id.encode(),
+    ]
+    return b"\r\n".join([*lines, b"", body])
 
 
 def check_request_head(version: str, target: bytes, headers: Headers) -> None:
@@ -85,15 +113,26 @@ class ConnectionLimits:
     pipelined: int = 16
 
 
-DEFAULT_CONNECTION_LIMITS = ConnectionLimits()
+def headers_too_large_error(limits: ConnectionLimits) -> RequestError:
+    """Return the 431 for a head over the limits."""
+    return RequestError(
+        f"The request line and headers exceed {limits.header_bytes} bytes or {limits.header_count} headers. "
+        "Send fewer or shorter ones.",
+        code="headers_too_large",
+        status=HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE,
+    )
 
 
-def http_protocol(limits: ConnectionLimits = DEFAULT_CONNECTION_LIMITS) -> type[HttpToolsProtocol]:
+# Both are partials, because uvicorn pickles its configuration for its workers, and a class defined
+# inside a function cannot be pickled. uvicorn only ever calls them.
+def http_protocol(limits: ConnectionLimits) -> type[Protocol]:
     """Return the protocol class for `uvicorn.Config(http=...)`."""
-    # A partial, because uvicorn pickles its configuration for its workers, and a class defined
-    # inside a function cannot be pickled. uvicorn only ever calls it.
-    factory = partial(HardenedHttpProtocol, limits=limits)
-    return cast("type[HttpToolsProtocol]", factory)
+    return cast("type[Protocol]", partial(HardenedHttpProtocol, limits=limits))
+
+
+def websocket_protocol(limits: ConnectionLimits, drain_seconds: float) -> type[Protocol]:
+    """Return the protocol class for `uvicorn.Config(ws=...)`."""
+    return cast("type[Protocol]", partial(HardenedWebSocketProtocol, limits=limits, drain_seconds=drain_seconds))
 
 
 class ConnectionPhase(Enum):
@@ -134,16 +173,8 @@ class HardenedHttpProtocol(HttpToolsProtocol):
 
     parser: HttpRequestParser  # uvicorn sets it to None when the connection is lost
 
-    def __init__(
-        self,
-        config: Config,
-        server_state: ServerState,
-        app_state: dict[str, Any],
-        _loop: AbstractEventLoop | None = None,
-        *,
-        limits: ConnectionLimits,
-    ) -> None:
-        super().__init__(config, server_state, app_state, _loop)
+    def __init__(self, *, limits: ConnectionLimits, **arguments: Any) -> None:
+        super().__init__(**arguments)
         self.limits = limits
         self.timeout_keep_alive = limits.keep_alive_seconds
         self.phase = ConnectionPhase.OPEN
@@ -210,7 +241,7 @@ class HardenedHttpProtocol(HttpToolsProtocol):
         if self.phase is ConnectionPhase.HEAD or self.phase is ConnectionPhase.BODY:
             # Catches heads, chunk extensions and trailers that never end.
             if self.unframed_bytes > self.limits.header_bytes:
-                self._reject(self._headers_too_large_error())
+                self._reject(headers_too_large_error(self.limits))
             elif self.read_timer is None:
                 self._start_read_timer()
         elif self.phase is ConnectionPhase.IDLE and not self.is_responding:
@@ -247,7 +278,7 @@ class HardenedHttpProtocol(HttpToolsProtocol):
     def _check_head(self) -> None:
         size = len(self.url) + self.header_size
         if size > self.limits.header_bytes or len(self.headers) > self.limits.header_count:
-            raise self._headers_too_large_error()
+            raise headers_too_large_error(self.limits)
         check_request_head(self.parser.get_http_version(), self.url, self.headers)
         if self.parser.should_upgrade():
             check_upgrade_request(self.headers)
@@ -255,9 +286,6 @@ class HardenedHttpProtocol(HttpToolsProtocol):
         if self.is_responding and len(self.pipeline) >= allowed:
             message = "Too many pipelined requests. Read the responses to the earlier ones first."
             raise invalid_http_error(message)
-
-    def _headers_too_large_error(self) -> RequestError:
-        return headers_too_large_error(self.limits.header_bytes, self.limits.header_count)
 
     def on_body(self, body: bytes) -> None:
         self.unframed_bytes = 0
@@ -357,43 +385,53 @@ class HardenedHttpProtocol(HttpToolsProtocol):
         self._start_write_timer()
 
 
-class HeaderBuffer:
-    """The transport of a response until its head is written, together with the first body chunk.
+class HardenedWebSocketProtocol(WebSocketsSansIOProtocol):
+    """One WebSocket connection to an untrusted client."""
 
-    uvicorn writes the two separately, and every write is a system call that wakes the client.
-    """
+    def __init__(self, *, limits: ConnectionLimits, drain_seconds: float, **arguments: Any) -> None:
+        super().__init__(**arguments)
+        self.limits = limits
+        self.drain_seconds = drain_seconds
+        self.write_timer: TimerHandle | None = None
 
-    __slots__ = ("_buffered", "_cycle", "_loop", "_transport")
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.write_timer = _cancel_timer(self.write_timer)
+        super().connection_lost(exc)
+        # The parser is a generator that refers to its own connection and to the last frame. After
+        # an unclean close only the garbage collector could free that cycle, message included.
+        self.conn.parser.close()
 
-    def __init__(self, cycle: RequestResponseCycle, loop: AbstractEventLoop) -> None:
-        self._cycle = cycle
-        self._loop = loop
-        self._transport = cycle.transport
-        self._buffered = b""
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._start_write_timer()
 
-    def write(self, data: bytes) -> None:
-        """Buffer the head until the next iteration of the loop, or until more is written."""
-        if self._buffered:
-            self.flush(data)
-        else:
-            self._buffered = data
-            self._loop.call_soon(self.flush)
+    def resume_writing(self) -> None:
+        self.write_timer = _cancel_timer(self.write_timer)
+        super().resume_writing()
 
-    def flush(self, data: bytes = b"") -> None:
-        """Write the head and the data, and restore the response's real transport."""
-        if self._cycle.transport is not self._transport:
-            self._cycle.transport = self._transport
-            if not self._transport.is_closing():
-                self._transport.write(self._buffered + data)
+    def keepalive_timeout(self) -> None:
+        super().keepalive_timeout()
+        self.transport.abort()  # a client that answers no ping does not read the buffer either
 
-    def close(self) -> None:
-        """Flush, and close the connection."""
-        self.flush()
-        self._transport.close()
+    async def run_asgi(self) -> None:
+        await super().run_asgi()
+        self._start_write_timer()
 
-    def is_closing(self) -> bool:
-        """Return whether the connection is closing."""
-        return self._transport.is_closing()
+    def shutdown(self) -> None:
+        """Give the application `drain_seconds` to finish its responses and close the connection."""
+        self.loop.call_later(self.drain_seconds, self._force_shutdown)
+
+    def _force_shutdown(self) -> None:
+        # The application may have closed the connection within the drain time.
+        if not self.disconnected:
+            super().shutdown()
+
+    def _start_write_timer(self) -> None:
+        """Abort the connection unless the client reads within `write_stall_seconds`."""
+        self.write_timer = _cancel_timer(self.write_timer)
+        if not self.disconnected:
+            seconds = self.limits.write_stall_seconds
+            self.write_timer = self.loop.call_later(seconds, self.transport.abort)
 
 
 def _mark_disconnected(cycle: RequestResponseCycle) -> None:
