@@ -5,7 +5,7 @@ import logging
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
@@ -55,31 +55,29 @@ def list_models(target: str | None, path: Path | None, *, as_json: bool) -> None
     source = find_config_file(path) if config else None
     if config:
         settings = settings.with_config(config)
-    report = ModelsReport(
-        config=str(source) if source else None, agents=settings.agent_models, problems=find_plugin_problems()
-    )
-    asyncio.run(print_report(report, settings, config.reasons if config else {}, as_json=as_json))
+    asyncio.run(print_report(settings, config.reasons if config else {}, source, as_json=as_json))
 
 
 async def print_report(
-    report: ModelsReport, settings: Settings, reasons: Mapping[str, str], *, as_json: bool
+    settings: Settings, reasons: Mapping[str, str], source: Path | None, *, as_json: bool
 ) -> NoReturn:
     """Probe the providers, print the report and exit."""
-    results = await probe_providers(settings.providers, settings.keys, reasons)
-    report = add_probe_results(report, settings, results)
+    agents = settings.agent_models
+    providers = await probe_providers(settings.providers, settings.keys, reasons)
+    by_name = {result.name: result for result in providers}
+    report = ModelsReport(
+        config=str(source) if source else None,
+        agents=agents,
+        aliases=[alias_status(name, targets, by_name, agents) for name, targets in settings.aliases.items()],
+        providers=providers,
+        problems=find_plugin_problems(),
+    )
     # `exit_now`, because a thread that fetches credentials may block for minutes.
     if as_json:
         exit_now(0, json.encode(report) + b"\n")  # bytes: JSON is UTF-8 in any locale
     coloured = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
     table = "\n".join([*format_report(report, coloured=coloured), ""])
     exit_now(0, table.encode(sys.stdout.encoding, "replace"))
-
-
-def add_probe_results(report: ModelsReport, settings: Settings, providers: Sequence[ProbeResult]) -> ModelsReport:
-    """Return the report with the providers' results and the status of each alias."""
-    names = {result.name: result for result in providers}
-    aliases = [alias_status(name, list(to), names, report.agents) for name, to in settings.aliases.items()]
-    return replace(report, aliases=aliases, providers=providers)
 
 
 def alias_status(

@@ -192,11 +192,9 @@ def open_socket(host: str, port: int) -> socket.socket:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         return socket.create_server(address, family=family, backlog=2048)
     except OSError as error:
+        message = f"cannot listen on {host}:{port}: {error.strerror or 'no such address'}. Check --host and --port."
         if error.errno == errno.EADDRINUSE:
             message = f"port {port} is already in use. Choose another one with --port."
-            raise StartupError(message) from None
-        reason = error.strerror or "no such address"
-        message = f"cannot listen on {host}:{port}: {reason}. Check --host and --port."
         raise StartupError(message) from None
 
 

@@ -30,10 +30,8 @@ CLIENT_CLOSED_REQUEST = 499
 class DirectWriter(Protocol):
     """Writes body chunks directly, bypassing `send`."""
 
-    @property
-    def size(self) -> int:
-        """How many bytes of the body were written."""
-        ...
+    size: int
+    """How many bytes of the body were written."""
 
     def write(self, chunk: bytes) -> bool:
         """Write a chunk of the body; return False if `send` must be used."""
@@ -67,18 +65,12 @@ async def read_body(scope: Scope, receive: Receive, limit: int) -> bytes:
     # browser sends forms and plain text only.
     kind = (header(scope, b"content-type") or "").partition(";")[0].strip().lower()
     if kind != "application/json":
-        raise RequestError(
-            f"The body must be JSON. Send 'Content-Type: application/json', not '{kind}'.",
-            code="unsupported_media_type",
-            status=415,
-        )
+        message = f"The body must be JSON. Send 'Content-Type: application/json', not '{kind}'."
+        raise RequestError(message, code="unsupported_media_type", status=415)
     # A small compressed body could inflate to gigabytes.
     if (coding := header(scope, b"content-encoding") or "identity") != "identity":
-        raise RequestError(
-            f"The body must not be compressed ('{coding[:80]}'). Send it uncompressed.",
-            code="unsupported_media_type",
-            status=415,
-        )
+        message = f"The body must not be compressed ('{coding[:80]}'). Send it uncompressed."
+        raise RequestError(message, code="unsupported_media_type", status=415)
     # Reject before reading. A chunked body has no length, so its bytes are counted as well.
     length = header(scope, b"content-length")
     if length and length.isdigit() and int(length) > limit:
@@ -86,23 +78,22 @@ async def read_body(scope: Scope, receive: Receive, limit: int) -> bytes:
     chunks: list[bytes] = []
     size = 0
     while True:
-        message = await receive()
-        if message["type"] == "http.disconnect":
+        event = await receive()
+        if event["type"] == "http.disconnect":
             raise ClientDisconnected
-        chunk: bytes = message.get("body", b"")
+        chunk: bytes = event.get("body", b"")
         size += len(chunk)
         if size > limit:
             raise body_too_large_error(limit)
         chunks.append(chunk)
-        if not message.get("more_body", False):
+        if not event.get("more_body", False):
             return b"".join(chunks)
 
 
 def body_too_large_error(limit: int) -> RequestError:
     """Return the 413 for a body over the limit."""
-    return RequestError(
-        f"The body is larger than {limit} bytes. Send less, or files by URL.", code="request_too_large", status=413
-    )
+    message = f"The body is larger than {limit} bytes. Send less, or files by URL."
+    return RequestError(message, code="request_too_large", status=413)
 
 
 async def read_json(scope: Scope, receive: Receive, limit: int) -> object:

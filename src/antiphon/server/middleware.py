@@ -130,12 +130,9 @@ class GatewayMiddleware:
             return
         host = parse_host(header(scope, b"host") or address)
         if host not in self._allowed_hosts and is_public_name(host):
-            raise RequestError(
-                f"The host '{host[:80]}' is not allowed. Use localhost, set an API key for the "
-                "server, or add the name to 'allowed_hosts'.",
-                type="permission_denied",
-                code="host_not_allowed",
-            )
+            advice = "Use localhost, set an API key for the server, or add the name to 'allowed_hosts'."
+            message = f"The host '{host[:80]}' is not allowed. {advice}"
+            raise RequestError(message, type="permission_denied", code="host_not_allowed")
 
     def _check_origin(self, scope: Scope) -> None:
         """Reject WebSockets from other web pages; browsers do not apply CORS to them."""
@@ -143,11 +140,8 @@ class GatewayMiddleware:
             return
         origin = header(scope, b"origin")
         if origin is not None and origin not in self._allowed_origins:
-            raise RequestError(
-                "WebSockets from this web page are not allowed. Add it to 'allowed_origins'.",
-                type="permission_denied",
-                code="origin_not_allowed",
-            )
+            message = "WebSockets from this web page are not allowed. Add it to 'allowed_origins'."
+            raise RequestError(message, type="permission_denied", code="origin_not_allowed")
 
     def _check_api_key(self, scope: Scope) -> None:
         if self._api_key is None or route_path(scope) in PUBLIC_PATHS:
@@ -157,11 +151,8 @@ class GatewayMiddleware:
         token = given.strip().encode("utf-8", "replace")
         matches = hmac.compare_digest(token, self._api_key.encode())
         if scheme.lower() != "bearer" or not matches:
-            error = RequestError(
-                "This server requires an API key. Send 'Authorization: Bearer <key>'.",
-                type="authentication_error",
-                code="invalid_api_key",
-            )
+            message = "This server requires an API key. Send 'Authorization: Bearer <key>'."
+            error = RequestError(message, type="authentication_error", code="invalid_api_key")
             error.headers = {"www-authenticate": "Bearer"}
             raise error
 
@@ -219,10 +210,9 @@ class ResponseSender:
             return
         milliseconds = (time.perf_counter() - self._started_at) * 1000
         size = self._size + (self.direct_writer.size if self.direct_writer else 0)
-        line = "%s %s %d %.1fms %dB %s"
         # Quoted, so that a path with a line break cannot forge a line of the log.
         method, path = self._scope.get("method", "WEBSOCKET"), quote(self._scope["path"])
-        access_log.info(line, method, path, self.status, milliseconds, size, self.request_id)
+        access_log.info("%s %s %d %.1fms %dB %s", method, path, self.status, milliseconds, size, self.request_id)
 
 
 def direct_write(scope: Scope, send: Send) -> WriteChunk | None:

@@ -85,11 +85,11 @@ async def probe_providers(
     finally:
         client.close()
     # Providers that are not configured are listed too, with the variable that would enable them.
-    others = unavailable.keys() - {provider.name for provider in providers}
+    configured = {provider.name for provider in providers}
     return results + [
-        ProbeResult(name=name, adapter=name, status="not ready", reason=unavailable[name])
-        for name in unavailable
-        if name in others
+        ProbeResult(name=name, adapter=name, status="not ready", reason=reason)
+        for name, reason in unavailable.items()
+        if name not in configured
     ]
 
 

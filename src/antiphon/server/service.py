@@ -19,6 +19,7 @@ from antiphon.server.settings import Settings
 from antiphon.store.base import Store
 from antiphon.store.memory import MemoryStore
 from antiphon.store.sqlite.database import FolderLock
+from antiphon.store.sqlite.store import SqliteStore
 from antiphon.transport.client import HttpClient
 from antiphon.transport.connection import Timeouts
 from antiphon.transport.retry import RetryPolicy
@@ -71,7 +72,8 @@ class Service:
         return self._engine
 
     async def _start(self) -> Engine:
-        self._lock_folder()
+        if self.settings.responses_dir is not None:
+            self._folder_lock = FolderLock(Path(self.settings.responses_dir))
         try:
             return await self._create_engine()
         except StoreError:
@@ -81,9 +83,8 @@ class Service:
 
     async def _create_engine(self) -> Engine:
         settings = self.settings
-        # In threads, because both read and write files.
-        key_ring = await asyncio.to_thread(self._open_key_ring)
-        store = await asyncio.to_thread(self._open_store)
+        # In a thread, because both read and write files.
+        key_ring, store = await asyncio.to_thread(self._open_files)
         engine = Engine(
             self.models,
             store=store,
@@ -102,28 +103,17 @@ class Service:
             raise
         return engine
 
-    def _lock_folder(self) -> None:
-        if self.settings.responses_dir is not None:
-            self._folder_lock = FolderLock(Path(self.settings.responses_dir))
-
     def _unlock_folder(self) -> None:
         if self._folder_lock:
             self._folder_lock.release()
             self._folder_lock = None
 
-    def _open_store(self) -> Store:
-        if self.settings.responses_dir is None:
-            return MemoryStore()
-        # Imported here: a server without a folder does not load SQLite.
-        from antiphon.store.sqlite.store import SqliteStore
-
-        return SqliteStore(self.settings.responses_dir)
-
-    def _open_key_ring(self) -> KeyRing:
-        if self.settings.seal_keys:
-            return KeyRing(self.settings.seal_keys)
-        folder = self.settings.responses_dir
-        return KeyRing.ephemeral() if folder is None else KeyRing.from_folder(Path(folder))
+    def _open_files(self) -> tuple[KeyRing, Store]:
+        folder, keys = self.settings.responses_dir, self.settings.seal_keys
+        if folder is None:
+            return KeyRing(keys) if keys else KeyRing.ephemeral(), MemoryStore()
+        key_ring = KeyRing(keys) if keys else KeyRing.from_folder(Path(folder))
+        return key_ring, SqliteStore(folder)
 
     def start_task(self, coroutine: Coroutine[object, object, T]) -> asyncio.Task[T]:
         """Run a coroutine in a task that is interrupted when the server stops."""
@@ -206,9 +196,5 @@ def find_service(app: object) -> Service | None:
 
 def server_stopping_error() -> RequestError:
     """Return the 503 of a server that is stopping."""
-    return RequestError(
-        "This server is stopping. Try again; another instance may respond.",
-        type="server_error",
-        code="server_stopping",
-        status=503,
-    ).with_retry_after(1)
+    message = "This server is stopping. Try again; another instance may respond."
+    return RequestError(message, type="server_error", code="server_stopping", status=503).with_retry_after(1)

@@ -162,11 +162,8 @@ async def _resolve_items(store: Store, items: list[Item]) -> list[Item]:
         if isinstance(item, ItemReference):
             target = await store.find_item(item.id)
             if target is None:
-                raise RequestError(
-                    f"Item '{item.id[:80]}' not found. Send the item itself.",
-                    param=f"items[{index}].id",
-                    code="item_not_found",
-                )
+                message = f"Item '{item.id[:80]}' not found. Send the item itself."
+                raise RequestError(message, param=f"items[{index}].id", code="item_not_found")
             resolved[index] = target
     return resolved
 

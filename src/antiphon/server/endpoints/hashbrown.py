@@ -28,12 +28,7 @@ from antiphon.server.service import server_stopping_error
 from antiphon.server.streaming.event_stream import EventStream, StreamTask
 from antiphon.server.threads import StoredThreads, ThreadError, ThreadStorage
 from antiphon.wire.hashbrown import frames
-from antiphon.wire.hashbrown.frames import (
-    CONTENT_FILTER_ERROR,
-    HashbrownDialect,
-    error_frame_json,
-    use_provider_error_type,
-)
+from antiphon.wire.hashbrown.frames import HashbrownDialect
 from antiphon.wire.hashbrown.request import (
     HashbrownRequest,
     IncomingHashbrownRequest,
@@ -130,18 +125,15 @@ class HashbrownRun:
         except Exception as error:  # noqa: BLE001 - a process boundary, like the middleware
             failure = report_error(error, self._dialect, self._request_id)
             payload = self._client_payload(failure.payload, isinstance(error, RequestError))
-            self._stream.buffer(frames.add_length(error_frame_json(payload, headers=failure.headers)))
+            self._stream.buffer(frames.add_length(frames.error_frame_json(payload, headers=failure.headers)))
             drop_tracebacks(error)
 
     async def _run(self, message: IncomingHashbrownRequest) -> None:
         thread_id = message.body.thread_id
         load_only = message.body.operation == "load-thread"
         if load_only and thread_id is None:
-            raise RequestError(
-                "There is no thread to load. Send its id as 'threadId'.",
-                param="threadId",
-                code="missing_required_parameter",
-            )
+            advice = "There is no thread to load. Send its id as 'threadId'."
+            raise RequestError(advice, param="threadId", code="missing_required_parameter")
         saved: Sequence[Json] | None = []
         if thread_id is not None:
             saved = await self._load_thread(thread_id, include_messages=load_only)
@@ -212,7 +204,7 @@ class HashbrownRun:
     def _client_payload(self, payload: ErrorPayload, is_request_error: bool) -> ErrorPayload:
         """Return an error with the provider's type, or with the parameter names of the client."""
         if not is_request_error:
-            return use_provider_error_type(payload)
+            return frames.use_provider_error_type(payload)
         # Hashbrown's error types have no `not_found`.
         kind = "invalid_request" if payload.type == "not_found" else payload.type
         param = payload.param
@@ -224,5 +216,5 @@ class HashbrownRun:
 def is_saved_outcome(response: Response) -> bool:
     """Return whether a response is appended to its thread, as Hashbrown's client does."""
     details = response.incomplete_details
-    filtered = details is not None and details.reason == CONTENT_FILTER_ERROR.code
+    filtered = details is not None and details.reason == frames.CONTENT_FILTER_ERROR.code
     return response.status in ("completed", "incomplete") and not filtered

@@ -42,11 +42,8 @@ class ModelEndpoints(Endpoints):
         """`GET /models/{id}`; a model's name may contain slashes."""
         name = str(scope["path_params"]["id"])
         if not self._service.models.find(name):
-            raise RequestError(
-                f"The model '{name}' does not exist. GET /v1/models lists those that do.",
-                type="not_found",
-                code="model_not_found",
-            )
+            message = f"The model '{name}' does not exist. GET /v1/models lists those that do."
+            raise RequestError(message, type="not_found", code="model_not_found")
         await send_json(send, json.encode(self._describe(name)))
 
     def _describe(self, name: str) -> dict[str, object]:

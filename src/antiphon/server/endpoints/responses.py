@@ -129,23 +129,16 @@ class ResponseEndpoints(Endpoints):
     async def _replay_idempotent(self, exchange: ResponseExchange, claim: IdempotencyRecord) -> None:
         """Send the response to an earlier request with the same idempotency key."""
         if exchange.idempotency_key and claim.fingerprint != exchange.idempotency_key[1]:
-            raise RequestError(
-                "This Idempotency-Key was used with another body before. Use a new key.",
-                param="Idempotency-Key",
-                code="idempotency_key_reused",
-                status=422,
-            )
+            message = "This Idempotency-Key was used with another body before. Use a new key."
+            raise RequestError(message, param="Idempotency-Key", code="idempotency_key_reused", status=422)
         response = await exchange.engine.find_claimed(claim, "")
         if exchange.request.background and response is not None:
             await self._send_background(exchange, response)
             return
         if response is None or response.status not in TERMINAL_STATUSES:
-            raise RequestError(
-                "The first request with this Idempotency-Key is still in progress. Try again.",
-                param="Idempotency-Key",
-                code="idempotency_key_in_use",
-                status=409,
-            ).with_retry_after(1)
+            message = "The first request with this Idempotency-Key is still in progress. Try again."
+            error = RequestError(message, param="Idempotency-Key", code="idempotency_key_in_use", status=409)
+            raise error.with_retry_after(1)
         if not exchange.request.stream:
             await exchange.send_response(response)
             return
@@ -177,9 +170,8 @@ def idempotency_key(scope: Scope, body: object) -> tuple[str, str] | None:
     if key is None:
         return None
     if not (0 < len(key) <= 255 and key.isascii() and key.isprintable()):
-        raise RequestError(
-            "An Idempotency-Key is 1 to 255 printable ASCII characters.", param="Idempotency-Key", code="invalid_value"
-        )
+        message = "An Idempotency-Key is 1 to 255 printable ASCII characters."
+        raise RequestError(message, param="Idempotency-Key", code="invalid_value")
     # A retry may serialize the same fields in another order.
     canonical = msgspec.json.encode(body, order="sorted")
     return key, hashlib.sha256(canonical).hexdigest()
@@ -233,19 +225,12 @@ class StoredResponseEndpoints(Endpoints):
             await send_json(send, dialect.encode_response(stored.response))
             return
         if not stored.response.background:
-            raise RequestError(
-                "Only background responses can be streamed again. Read this one without 'stream'.",
-                param="stream",
-                code="not_a_background_response",
-            )
+            message = "Only background responses can be streamed again. Read this one without 'stream'."
+            raise RequestError(message, param="stream", code="not_a_background_response")
         start = -1 if after is None else after
         if await engine.store.read(id, start, limit=1) is None:
-            raise RequestError(
-                f"The events of response '{id}' have expired. Read it without 'stream'.",
-                type="not_found",
-                param="stream",
-                code="events_not_found",
-            )
+            message = f"The events of response '{id}' have expired. Read it without 'stream'."
+            raise RequestError(message, type="not_found", param="stream", code="events_not_found")
         stream = EventStream(dialect, self._settings.outlet_bytes)
         # One event early: in some dialects it is two frames, see `EventStream.follow`.
         events = follow_events(engine.store, id, start - 1)

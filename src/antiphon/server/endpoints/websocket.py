@@ -96,8 +96,8 @@ class WebSocketSession:
     def _receive_message(self, message: Message) -> bool | None:
         """Queue a turn in its lane and return True.
 
-        Return False if an error was sent instead (the caller then waits until it is written), and None if the client
-        disconnected.
+        Return False if an error was sent instead (the caller then waits until it is written), and
+        None if the client disconnected.
         """
         if message["type"] != "websocket.receive":
             return None
@@ -142,8 +142,7 @@ class WebSocketSession:
             drop_tracebacks(error)
         finally:
             milliseconds = (time.perf_counter() - started_at) * 1000
-            line = "TURN %s %d %.1fms %s"
-            access_log.info(line, self._path, sink.status, milliseconds, self._request_id)
+            access_log.info("TURN %s %d %.1fms %s", self._path, sink.status, milliseconds, self._request_id)
         if sink.status >= 400:
             self._evict_parent(message)
 
@@ -205,7 +204,10 @@ class WebSocketSession:
         except TimeoutError:
             reason = "The connection reached its maximum duration."
             self._expired = True
-            await self._end_turns()
+            if self._turn_tasks:
+                await asyncio.wait(self._turn_tasks, timeout=GRACE_SECONDS)
+            for task in self._turn_tasks:
+                task.cancel(SERVER_STOPPING)
         await self._lanes.wait_idle()
         # Sent last, outside any turn, so that clients can tell it from a failed turn.
         if self._expired:
@@ -213,17 +215,8 @@ class WebSocketSession:
         self._outgoing.close(GOING_AWAY, reason)
         await asyncio.wait([sending])
 
-    async def _end_turns(self) -> None:
-        """Wait for the running turns for a while, then interrupt them."""
-        if self._turn_tasks:
-            await asyncio.wait(self._turn_tasks, timeout=GRACE_SECONDS)
-        for task in self._turn_tasks:
-            task.cancel(SERVER_STOPPING)
-
 
 def connection_limit_error(seconds: float) -> RequestError:
     """Return the error for a connection that has expired."""
-    return RequestError(
-        f"This WebSocket reached its limit of {seconds:g} seconds. Open a new one.",
-        code="websocket_connection_limit_reached",
-    )
+    message = f"This WebSocket reached its limit of {seconds:g} seconds. Open a new one."
+    return RequestError(message, code="websocket_connection_limit_reached")

@@ -169,20 +169,14 @@ class LaneScheduler:
         """
         # The names are never forgotten: a client could otherwise create lanes without limit.
         if name not in self._lanes and len(self._lanes) > MAX_NAMED_LANES:
-            raise RequestError(
-                f"This connection already uses {MAX_NAMED_LANES} named lanes, which is the limit. "
-                "Reuse one of their names as 'stream_id', or open another connection.",
-                param="stream_id",
-                code="websocket_stream_limit_reached",
-            )
+            reason = f"This connection already uses {MAX_NAMED_LANES} named lanes, which is the limit"
+            message = f"{reason}. Reuse one of their names as 'stream_id', or open another connection."
+            raise RequestError(message, param="stream_id", code="websocket_stream_limit_reached")
         # One job is always accepted, however large: its size was checked as a message's.
         too_large = self._queued and self._queued_bytes + size > self._max_queued_bytes
         if self._queued >= MAX_QUEUED or too_large:
-            raise RequestError(
-                "Too many turns are waiting on this connection. Read some responses first.",
-                type="too_many_requests",
-                code="websocket_queue_full",
-            )
+            message = "Too many turns are waiting on this connection. Read some responses first."
+            raise RequestError(message, type="too_many_requests", code="websocket_queue_full")
         self._lanes.setdefault(name, deque()).append((job, size))
         self._queued += 1
         self._queued_bytes += size
