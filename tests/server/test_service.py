@@ -116,7 +116,7 @@ async def test_a_store_that_fails_at_startup_is_closed(monkeypatch: pytest.Monke
 
     one, store = service(), Failing()
     with monkeypatch.context() as patch:
-        patch.setattr(one, "_open_store", lambda: store)
+        patch.setattr("antiphon.server.service.MemoryStore", lambda: store)
         with pytest.raises(StoreError, match="the disk is full"):
             await one.engine()
     assert store.closed

@@ -15,7 +15,8 @@ WriteChunk = Callable[[bytes], bool]
 """Writes a chunk of a body at once; returns False if `send` must be used."""
 
 DIRECT_WRITE_KEY = "antiphon.direct"
-"""Key of the scope: a pair of the server's `send` and a `DirectWriter` that may replace it."""
+"""Key of the scope: a `send`, and the `DirectWriter` that may replace it. The middleware puts its own
+`send` there, so that both are used only if no other middleware wraps it."""
 
 HEADERS_KEY = "antiphon.headers"
 """Key of the scope: the request's headers by name, cached."""
@@ -91,7 +92,6 @@ async def read_body(scope: Scope, receive: Receive, limit: int) -> bytes:
 
 
 def body_too_large_error(limit: int) -> RequestError:
-    """Return the 413 for a body over the limit."""
     message = f"The body is larger than {limit} bytes. Send less, or files by URL."
     return RequestError(message, code="request_too_large", status=413)
 

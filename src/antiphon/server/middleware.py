@@ -80,7 +80,6 @@ PUBLIC_PATHS = frozenset({"/healthz", "/readyz"})
 
 # A client's id goes into the log and a header: no spaces, quotes or control characters.
 REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
-RESPONSE_KEY = "antiphon.answer"
 SWITCHING_PROTOCOLS = 101
 
 
@@ -116,8 +115,8 @@ class GatewayMiddleware:
             await response.send_error(reported)
         finally:
             response.log_access()
-            # They refer to each other: only the garbage collector could free both.
-            scope.pop(RESPONSE_KEY, None)
+            # It refers to the scope's owner: only the garbage collector could free both.
+            scope.pop(DIRECT_WRITE_KEY, None)
 
     def _check_host(self, scope: Scope) -> None:
         """Reject foreign host names on a local server without a key (DNS rebinding).
@@ -170,12 +169,10 @@ class ResponseSender:
         self.request_id = given if REQUEST_ID.fullmatch(given) else new_id("req")
         scope["antiphon.request_id"] = self.request_id
         self.dialect = door_dialect(scope)()
-        scope[RESPONSE_KEY] = self
-
-        # Removed from the scope, because the writer refers to the scope's owner as well.
-        direct_send, writer = scope.pop(DIRECT_WRITE_KEY, (None, None))
-        self.direct_writer: DirectWriter | None = writer if direct_send == send else None
+        direct_send, writer = scope.get(DIRECT_WRITE_KEY, (None, None))
+        self._direct_writer: DirectWriter | None = writer if direct_send == send else None
         """Bypasses `send`; None if the server has none, or if another middleware wraps `send`."""
+        scope[DIRECT_WRITE_KEY] = (self.send, self._direct_writer)
 
     async def send(self, message: Message) -> None:
         """Send a message; the first one gets the request id as a header."""
@@ -200,7 +197,6 @@ class ResponseSender:
         return report_error(error, self.dialect, self.request_id)
 
     async def send_error(self, reported: ReportedError) -> None:
-        """Send an error response in the door's dialect."""
         body = self.dialect.encode_error(reported.payload, short_detail(reported.payload))
         await send_json(self.send, body, reported.status, reported.headers)
 
@@ -209,7 +205,7 @@ class ResponseSender:
         if not access_log.isEnabledFor(logging.INFO):
             return
         milliseconds = (time.perf_counter() - self._started_at) * 1000
-        size = self._size + (self.direct_writer.size if self.direct_writer else 0)
+        size = self._size + (self._direct_writer.size if self._direct_writer else 0)
         # Quoted, so that a path with a line break cannot forge a line of the log.
         method, path = self._scope.get("method", "WEBSOCKET"), quote(self._scope["path"])
         access_log.info("%s %s %d %.1fms %dB %s", method, path, self.status, milliseconds, size, self.request_id)
@@ -217,10 +213,8 @@ class ResponseSender:
 
 def direct_write(scope: Scope, send: Send) -> WriteChunk | None:
     """Return the function that bypasses `send`; None if another middleware wraps `send`."""
-    response = scope.get(RESPONSE_KEY)
-    if not isinstance(response, ResponseSender) or send != response.send:
-        return None
-    return response.direct_writer.write if response.direct_writer else None
+    direct_send, writer = scope.get(DIRECT_WRITE_KEY, (None, None))
+    return writer.write if writer and direct_send == send else None
 
 
 @lru_cache(maxsize=64)  # most clients use the same few names

@@ -57,14 +57,12 @@ class ProviderModelList:
         self._keys = keys
         self._names: list[str] = []
         self._expires_at = 0.0
-        self._lock: asyncio.Lock | None = None
+        self._lock = asyncio.Lock()
 
     async def list_models(self) -> list[str]:
         """Return the names as `provider/model`; at most `LIST_TTL_SECONDS` old."""
         if not self._providers:
             return []
-        # Created here, because a lock belongs to the event loop that uses it first.
-        self._lock = self._lock or asyncio.Lock()
         # Concurrent requests wait for one probe instead of starting their own.
         async with self._lock:
             if time.monotonic() > self._expires_at:

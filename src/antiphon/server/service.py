@@ -62,6 +62,11 @@ class Service:
         """Whether the server accepts no new work."""
         return self.shutdown_event.is_set()
 
+    def reject_when_draining(self) -> None:
+        """Raise a 503 if the server accepts no new work."""
+        if self.draining:
+            raise server_stopping_error()
+
     async def engine(self) -> Engine:
         """Return the engine, and start it if needed. Raises StoreError."""
         # Checked again under the lock: of several first requests, one starts the engine.
@@ -195,6 +200,5 @@ def find_service(app: object) -> Service | None:
 
 
 def server_stopping_error() -> RequestError:
-    """Return the 503 of a server that is stopping."""
     message = "This server is stopping. Try again; another instance may respond."
     return RequestError(message, type="server_error", code="server_stopping", status=503).with_retry_after(1)

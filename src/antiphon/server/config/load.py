@@ -19,19 +19,8 @@ from antiphon.adapters.registry import BUILT_IN, adapter_class
 from antiphon.engine.provider_model import is_valid_model_name
 from antiphon.protocol.errors import AntiphonError
 from antiphon.protocol.struct import InvalidValueError
-from antiphon.server.config.tables import (
-    ROOT_KEYS,
-    URL_KEYS,
-    Table,
-    check_table,
-    dotted_key,
-    invalid_url_problem,
-    is_unencrypted,
-    parse_alias,
-    parse_provider_table,
-    provider_keys,
-    suggest_name,
-)
+from antiphon.server.config import tables
+from antiphon.server.config.tables import Table, dotted_key
 from antiphon.transport.auth import profile_region
 
 logger = logging.getLogger("antiphon.config")
@@ -105,7 +94,7 @@ def parse_config(
     """
     source = source or CONFIG_FILE
     try:
-        root = check_table(tomllib.loads(text), ROOT_KEYS, "")
+        root = tables.check_table(tomllib.loads(text), tables.ROOT_KEYS, "")
         return _build_config(root, environ, source, agents)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{source}: this is not TOML: {error}.") from None
@@ -114,8 +103,8 @@ def parse_config(
 
 
 def _build_config(root: Table, environ: Environ, file: Path, agents: Collection[str]) -> GatewayConfig:
-    tables = cast("Table", root.get("providers", {}))
-    in_file = {name: parse_provider_table(name, value, file.parent) for name, value in tables.items()}
+    providers = cast("Table", root.get("providers", {}))
+    in_file = {name: tables.parse_provider_table(name, value, file.parent) for name, value in providers.items()}
     make_source = partial(ConfigSource, environ=environ, profile_region=profile_region)
     sources = [make_source(name=name, table=table, in_file=True) for name, table in in_file.items()]
     sources += [
@@ -123,7 +112,7 @@ def _build_config(root: Table, environ: Environ, file: Path, agents: Collection[
     ]
     entries = {source.name: ProviderEntry.build(source) for source in sources}
     aliases = cast("Table", root.get("models", {}))
-    targets = {name: parse_alias(name, value) for name, value in aliases.items()}
+    targets = {name: tables.parse_alias(name, value) for name, value in aliases.items()}
     models = resolve_aliases(targets, entries.keys(), agents)
     aliased = {model.partition("/")[0] for names in models.values() for model in names}
     # A provider that an alias names is kept without its key: requests then fail with the name of
@@ -186,7 +175,7 @@ def missing_field(kind: type[ConfigurableProvider], fields: Table, source: Confi
         raise InvalidValueError(dotted_key("providers", source.name, error.path), error.reason) from None
     if missing and source.in_file:
         key, variable = missing
-        advice = provider_keys()[key].example
+        advice = tables.provider_keys()[key].example
         if source.has_adapter_name:  # the variables describe no other provider
             advice += f", or set {variable}"
         path = dotted_key("providers", source.name, key)
@@ -196,8 +185,8 @@ def missing_field(kind: type[ConfigurableProvider], fields: Table, source: Confi
 
 def invalid_url_reason(kind: type[ConfigurableProvider], fields: Mapping[str, str]) -> str:
     """Return why a variable does not hold an address, if one should and does not."""
-    for name in URL_KEYS & fields.keys():
-        if problem := invalid_url_problem(fields[name]):
+    for name in tables.URL_KEYS & fields.keys():
+        if problem := tables.invalid_url_problem(fields[name]):
             return f"{kind.field_variables[name][0]} {problem}"
     return ""
 
@@ -212,7 +201,7 @@ def invalid_key_reason(key: str, provider: Provider) -> str:
 def unencrypted_key_warning(provider: Provider, key: str) -> str:
     """Return the warning for a key that is sent over plain HTTP, or an empty string."""
     url = provider.base_url or provider.endpoint
-    if not (key and url and is_unencrypted(url)):
+    if not (key and url and tables.is_unencrypted(url)):
         return ""
     return (
         f"{provider.name}: the key in {provider.api_key_env} is sent to {url} unencrypted, "
@@ -245,7 +234,7 @@ def resolve_aliases(
         if provider not in providers:
             known = {*aliases, *providers, *(agent.split("/")[0] for agent in agents)}
             reason = f"'{target}' does not exist: there is no provider or alias '{provider}'"
-            raise InvalidValueError(path, f"{reason}. {suggest_name(provider, known)}")
+            raise InvalidValueError(path, f"{reason}. {tables.suggest_name(provider, known)}")
         if not model:
             raise InvalidValueError(path, f"'{target}' names a provider without a model. Write {provider}/NAME.")
         if not is_valid_model_name(model):

@@ -81,7 +81,6 @@ class Query:
         return self._values.get(name, [None])[-1]
 
     def texts(self, name: str) -> list[str]:
-        """Return all values of a name."""
         return self._values.get(name, [])
 
     def flag(self, name: str) -> bool:
@@ -114,7 +113,6 @@ class Query:
 
 
 def invalid_query_error(name: str, expected: str) -> RequestError:
-    """Return the error for an invalid query parameter."""
     return RequestError(f"'{name}' must be {expected}.", param=name, code="invalid_value")
 
 

@@ -24,7 +24,6 @@ from antiphon.protocol.synth_items import SynthOptions
 from antiphon.server.asgi import Receive, Scope, Send, WriteChunk, read_json
 from antiphon.server.endpoints.base import Endpoints, route
 from antiphon.server.middleware import direct_write, report_error
-from antiphon.server.service import server_stopping_error
 from antiphon.server.streaming.event_stream import EventStream, StreamTask
 from antiphon.server.threads import StoredThreads, ThreadError, ThreadStorage
 from antiphon.wire.hashbrown import frames
@@ -86,8 +85,7 @@ class HashbrownEndpoint(Endpoints):
         settings = self._settings
         body = await read_json(scope, receive, settings.body_limit)
         engine = await self._service.engine()
-        if self._service.draining:
-            raise server_stopping_error()
+        self._service.reject_when_draining()
         dialect = HashbrownDialect()
         stream = FrameStream(dialect, settings.outlet_bytes, direct_write(scope, send))
         threads = settings.threads

@@ -13,7 +13,7 @@ from antiphon.protocol.errors import RequestError
 from antiphon.protocol.struct import encode
 from antiphon.server.asgi import Receive, Scope, Send, send_json
 from antiphon.server.endpoints.base import Endpoints, route
-from antiphon.server.service import Service, server_stopping_error
+from antiphon.server.service import Service
 from antiphon.wire import json
 from antiphon.wire.openresponses import Dialect
 
@@ -64,7 +64,6 @@ class HealthEndpoints(Endpoints):
     async def readyz(self, _scope: Scope, _receive: Receive, send: Send) -> None:
         """Answer 200 if requests are accepted; 503 while draining or without a store."""
         # Load balancers stop sending requests before the listening socket closes.
-        if self._service.draining:
-            raise server_stopping_error()
+        self._service.reject_when_draining()
         await self._service.engine()
         await send_json(send, encode({"status": "ready"}))

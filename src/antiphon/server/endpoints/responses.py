@@ -24,7 +24,6 @@ from antiphon.protocol.struct import encode
 from antiphon.server.asgi import Receive, Scope, Send, WriteChunk, header, read_json, send_json
 from antiphon.server.endpoints.base import MAX_INT64, Endpoints, Query, check_found, parse_body, path_id, route
 from antiphon.server.middleware import direct_write
-from antiphon.server.service import server_stopping_error
 from antiphon.server.streaming.event_stream import EventStream, StreamTask, run_until_disconnect
 from antiphon.store.base import TERMINAL_STATUSES, IdempotencyRecord, ItemPage
 from antiphon.wire.chat.dialect import ChatDialect
@@ -73,8 +72,7 @@ class ResponseEndpoints(Endpoints):
         request, dialect = self.parse(body)
         key = idempotency_key(scope, body)
         engine = await self._service.engine()
-        if self._service.draining:
-            raise server_stopping_error()
+        self._service.reject_when_draining()
         direct = direct_write(scope, send)
         await self.respond(ResponseExchange(engine, request, dialect, key, receive, send, direct))
 
@@ -84,7 +82,6 @@ class ResponseEndpoints(Endpoints):
         return request, self._dialect(frozenset(request.include))
 
     async def respond(self, exchange: ResponseExchange) -> None:
-        """Respond to a decoded request."""
         request, key = exchange.request, exchange.idempotency_key
         try:
             if request.background:
@@ -184,7 +181,6 @@ class ChatCompletionsEndpoint(ResponseEndpoints):
         return [route(f"{prefix}/chat/completions", POST=self.create)]
 
     def parse(self, body: object) -> tuple[Request, Dialect]:
-        """Decode a chat request; return it with the dialect of its response."""
         chat = parse_body(decode_chat, body)
         return chat.request, ChatDialect(chat)
 

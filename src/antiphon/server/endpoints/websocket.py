@@ -41,10 +41,8 @@ class WebSocketEndpoint(Endpoints):
         return [WebSocketRoute(f"{prefix}/responses", self)]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one connection."""
         await receive()  # "websocket.connect"
-        if self._service.draining:
-            raise server_stopping_error()
+        self._service.reject_when_draining()
         await send({"type": "websocket.accept"})
         await WebSocketSession(self._service, self._dialect, scope).serve(receive, send)
 
@@ -149,8 +147,7 @@ class WebSocketSession:
     async def _create_response(self, create: WebSocketCreate, lane: str, sink: TurnSink) -> None:
         if self._expired:
             raise connection_limit_error(self._settings.socket_seconds)
-        if self._service.draining:
-            raise server_stopping_error()
+        self._service.reject_when_draining()
         engine = await self._service.engine()
         engine.connection_caches.add(self._history_cache)
         run = await engine.create_run(create, sink, self._caller, generate=create.generate)
@@ -217,6 +214,5 @@ class WebSocketSession:
 
 
 def connection_limit_error(seconds: float) -> RequestError:
-    """Return the error for a connection that has expired."""
     message = f"This WebSocket reached its limit of {seconds:g} seconds. Open a new one."
     return RequestError(message, code="websocket_connection_limit_reached")

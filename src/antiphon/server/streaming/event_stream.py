@@ -172,7 +172,6 @@ T = TypeVar("T")
 
 
 async def cancel_on_disconnect(receive: Receive, task: asyncio.Task[Any]) -> None:
-    """Cancel a task when the client disconnects."""
     with suppress(OSError, RuntimeError):  # servers raise these after a disconnect
         while (await receive())["type"] != "http.disconnect":
             pass

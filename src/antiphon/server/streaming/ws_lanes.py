@@ -99,11 +99,9 @@ class TurnSink(EventSink):
 
     @property
     def full(self) -> bool:
-        """Whether the client is far behind; the same for all lanes."""
         return self._outgoing.full
 
     async def drain(self) -> None:
-        """Wait until the client has caught up."""
         await self._outgoing.drain()
 
     def write(self, events: list[Event]) -> None:
@@ -159,7 +157,6 @@ class LaneScheduler:
         self._max_queued_bytes = limit
 
     def is_busy(self, name: str) -> bool:
-        """Return whether a job in a lane is running or waiting."""
         return name in self._tasks
 
     def add(self, name: str, job: LaneJob, size: int) -> None:

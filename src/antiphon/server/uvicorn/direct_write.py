@@ -59,7 +59,6 @@ class ChunkWriter:
             self._flush()
 
     def _flush(self) -> None:
-        """Write the buffered chunks as one."""
         data = b"".join(self._chunks)
         self._chunks.clear()
         self._buffered_bytes = 0
@@ -97,10 +96,8 @@ class HeaderBuffer:
                 self._transport.write(self._buffered + data)
 
     def close(self) -> None:
-        """Flush, and close the connection."""
         self.flush()
         self._transport.close()
 
     def is_closing(self) -> bool:
-        """Return whether the connection is closing."""
         return self._transport.is_closing()

@@ -40,12 +40,10 @@ _FRAMING_HEADERS = (b"content-length", b"transfer-encoding")
 
 
 def invalid_http_error(message: str) -> RequestError:
-    """Return the 400 for invalid or ambiguous HTTP."""
     return RequestError(message, code="invalid_http", status=HTTPStatus.BAD_REQUEST)
 
 
 def request_timeout_error(reason: str) -> RequestError:
-    """Return the 408 for a request that arrives too slowly."""
     message = f"The request's {reason}. Send it again, without pauses."
     return RequestError(message, code="request_timeout", status=HTTPStatus.REQUEST_TIMEOUT)
 
@@ -114,7 +112,6 @@ class ConnectionLimits:
 
 
 def headers_too_large_error(limits: ConnectionLimits) -> RequestError:
-    """Return the 431 for a head over the limits."""
     return RequestError(
         f"The request line and headers exceed {limits.header_bytes} bytes or {limits.header_count} headers. "
         "Send fewer or shorter ones.",
@@ -229,7 +226,6 @@ class HardenedHttpProtocol(HttpToolsProtocol):
 
     @property
     def is_responding(self) -> bool:
-        """Whether a response is still incomplete."""
         return self.active_cycle is not None and not self.active_cycle.response_complete
 
     def data_received(self, data: bytes) -> None:
@@ -306,7 +302,6 @@ class HardenedHttpProtocol(HttpToolsProtocol):
         self.write_timer = _cancel_timer(self.write_timer)
 
     def _seconds_left(self) -> float:
-        """Return the seconds until this phase times out."""
         deadline = self.phase_started_at + self.limits.header_seconds
         if self.phase is ConnectionPhase.BODY:
             stall = self.last_data_at + self.limits.body_stall_seconds

@@ -53,7 +53,10 @@ class GatewayServer(uvicorn.Server):
         await super().startup(sockets)
         if not self.started or not self.servers:
             return
-        tune_garbage_collector()
+        # Modules and routes live as long as the process; scanning them costs milliseconds per run.
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(GC_THRESHOLD)
         if self._on_ready:
             host, port = self.servers[0].sockets[0].getsockname()[:2]
             self._on_ready(f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}")
@@ -80,14 +83,6 @@ class GatewayServer(uvicorn.Server):
         await super().shutdown(sockets)
         if draining:
             await draining
-
-
-def tune_garbage_collector() -> None:
-    """Exclude everything loaded so far from collection, and collect less often."""
-    # Modules and routes live as long as the process; scanning them costs milliseconds per run.
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(GC_THRESHOLD)
 
 
 def uvicorn_config(app: AsgiApp, host: str, port: int, settings: Settings | None = None) -> uvicorn.Config:
