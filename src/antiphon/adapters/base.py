@@ -12,21 +12,8 @@ from typing import ClassVar, Generic, Protocol, TypeVar
 import msgspec
 from msgspec import Struct
 
-from antiphon.adapters.errors import (
-    MAX_NAME_LENGTH,
-    TRUNCATED,
-    ErrorInfo,
-    client_status,
-    error_type,
-    infer_code,
-    infer_status,
-    is_retryable,
-    parse_error,
-    plain_text_body,
-    redact,
-    retry_headers,
-    unreadable_error,
-)
+from antiphon.adapters import errors
+from antiphon.adapters.errors import ErrorInfo
 from antiphon.protocol import parts
 from antiphon.protocol.errors import ErrorPayload, RequestError, UpstreamError
 from antiphon.protocol.items import Item
@@ -102,27 +89,19 @@ class ConfigurableProvider:
     @classmethod
     def environment_fields(cls, source: ConfigSource) -> dict[str, str]:
         """Return the fields that the environment adds to the table."""
-        found = cls.variable_fields(source)
         # The variables describe one provider, at its own address. Another name or another address
         # in the file means another server.
-        if not source.has_adapter_name or "base_url" in source.table:
-            return {field: found[field] for field in found if field in cls.machine_fields}
-        return found
-
-    @classmethod
-    def variable_fields(cls, source: ConfigSource) -> dict[str, str]:
-        """Return the fields for which a variable is set."""
+        is_described = source.has_adapter_name and "base_url" not in source.table
         found: dict[str, str] = {}
         for field, variables in cls.field_variables.items():
-            values = [source.variable(variable) for variable in variables]
-            if value := next(filter(None, values), ""):
+            value = next(filter(None, [source.variable(name) for name in variables]), "")
+            if value and (is_described or field in cls.machine_fields):
                 found[field] = cls.parse_variable(field, value)
         return found
 
     @classmethod
     def parse_variable(cls, field: str, value: str) -> str:
         """Return a variable's value as the field is written in the file."""
-        del field
         return value
 
     @classmethod
@@ -149,7 +128,6 @@ class ConfigurableProvider:
         Raise InvalidValueError, with the key as its path, if the table's keys make no sense
         without each other.
         """
-        del source
         field = cls.required_field
         if field is None or field in fields or "base_url" in fields:
             return None
@@ -258,7 +236,6 @@ class Adapter(ConfigurableProvider, ABC):
 
     def missing_features(self, model: str) -> frozenset[str]:
         """Return the features of the dialect that a model is known to lack."""
-        del model
         return frozenset()
 
     def vendor(self, model: str) -> str:
@@ -304,12 +281,10 @@ class Adapter(ConfigurableProvider, ABC):
 
     def count_tokens_request(self, prompt: Prompt) -> TokenCountRequest | None:
         """Return the request that counts a prompt's tokens; None if the provider has none."""
-        del prompt
         return None
 
     def fallback_adapter(self, error: UpstreamError) -> "Adapter | None":
         """Return an adapter that may succeed after an error that a retry would not fix."""
-        del error
         return None
 
     def decode_error(self, status: int, headers: Mapping[str, str], body: bytes) -> UpstreamError:
@@ -317,42 +292,41 @@ class Adapter(ConfigurableProvider, ABC):
         try:
             value = json.decode_lenient(body)
         except json.JSONError:
-            value = plain_text_body(headers, body)
-        info = infer_code(self.parse_error(status, headers, value))
+            value = errors.plain_text_body(headers, body)
+        info = errors.infer_code(self.parse_error(status, headers, value))
         # Secrets are removed from every field: providers repeat what they were sent anywhere.
         payload = self._error_payload(info, status, f"answered {status} and did not say why.")
         return UpstreamError(
             payload.message,
-            status=client_status(status),
+            status=errors.client_status(status),
             type=payload.type,
             code=payload.code,
             param=payload.param,
-            retryable=is_retryable(status, headers, info),
-            headers=retry_headers(headers),
+            retryable=errors.is_retryable(status, headers, info),
+            headers=errors.retry_headers(headers),
         )
 
     def parse_error(self, status: int, headers: Mapping[str, str], body: object) -> ErrorInfo:
         """Return the error in a parsed body. Dialects with another shape override this."""
-        del status, headers
-        return parse_error(body)
+        return errors.parse_error(body)
 
     def failure_part(self, error: ErrorInfo, status: int | None = None) -> parts.Failure:
         """Return the failure for an error inside an answer.
 
         `status` is the HTTP status that the error would have had before the answer began.
         """
-        error = infer_code(error)
-        status = status or infer_status(error)
+        error = errors.infer_code(error)
+        status = status or errors.infer_status(error)
         payload = self._error_payload(error, status, "broke off and did not say why.")
-        return parts.Failure(payload, status=client_status(status))
+        return parts.Failure(payload, status=errors.client_status(status))
 
     def _error_payload(self, error: ErrorInfo, status: int, default: str) -> ErrorPayload:
         """Return an error as the client may see it: without secrets, with the provider's name."""
         return ErrorPayload(
-            message=f"{self.provider.name}: {redact(error.message or default)}",
-            type=redact(error.type or error_type(status), MAX_NAME_LENGTH),
-            code=error.code and redact(error.code, MAX_NAME_LENGTH),
-            param=error.param and redact(error.param, MAX_NAME_LENGTH),
+            message=f"{self.provider.name}: {errors.redact(error.message or default)}",
+            type=errors.redact(error.type or errors.error_type(status), errors.MAX_NAME_LENGTH),
+            code=error.code and errors.redact(error.code, errors.MAX_NAME_LENGTH),
+            param=error.param and errors.redact(error.param, errors.MAX_NAME_LENGTH),
         )
 
 
@@ -360,15 +334,15 @@ TERMINAL_PARTS = frozenset({parts.Finish, parts.Failure})
 
 
 class Framing(Protocol):
-    """Splits the bytes of a stream into chunks. The decoders in `wire` are of this type."""
+    """Splits the bytes of a stream into chunks, as the decoders in `wire` do.
 
-    def feed(self, data: bytes, /) -> Iterable[object]:
-        """Return the chunks that these bytes complete; may raise ValueError."""
-        ...
+    Each method returns the chunks that the bytes, or the end of the stream, complete. `feed` may
+    raise ValueError.
+    """
 
-    def close(self) -> Iterable[object]:
-        """Return the chunks that the end of the stream completes."""
-        ...
+    def feed(self, data: bytes, /) -> Iterable[object]: ...
+
+    def close(self) -> Iterable[object]: ...
 
 
 class Decoder(ABC):
@@ -441,7 +415,7 @@ class Decoder(ABC):
 
     def truncation_parts(self) -> Iterable[Part]:
         """Return what ends an answer that broke off without a reason."""
-        return (self.adapter.failure_part(TRUNCATED),)
+        return (self.adapter.failure_part(errors.TRUNCATED),)
 
     def unsupported_output_parts(self) -> list[Part]:
         """Return a warning about output that has no part, such as an image; once per answer."""
@@ -467,7 +441,7 @@ class Decoder(ABC):
             self.done = self.failed = True
 
     def _add_unreadable_failure(self, error: Exception, decoded: list[Part]) -> None:
-        decoded.append(self.adapter.failure_part(unreadable_error(error)))
+        decoded.append(self.adapter.failure_part(errors.unreadable_error(error)))
         self.done = True
 
     def _add_missing_end(self, decoded: list[Part]) -> list[Part]:
@@ -505,9 +479,7 @@ class JsonReader(Generic[T]):
             return self._decode(data)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             # msgspec rejects unpaired surrogates; providers send them when they split an emoji.
-            return self._convert(json.decode_lenient(data))
-
-    def _convert(self, raw: object) -> T:
+            raw = json.decode_lenient(data)
         try:
             return msgspec.convert(raw, self._kind)
         except msgspec.ValidationError:

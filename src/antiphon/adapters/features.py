@@ -32,17 +32,6 @@ from antiphon.protocol.items import (
 )
 from antiphon.protocol.request import INCLUDE_LOGPROBS, JsonObjectFormat, JsonSchemaFormat, Request, TextConfig
 from antiphon.protocol.struct import InvalidValueError, join_path, to_builtins
-from antiphon.protocol.tools import (
-    CUSTOM_TOOL,
-    AllowedTools,
-    ExtensionTool,
-    ExtensionToolChoice,
-    FunctionToolChoice,
-    Tool,
-    ToolChoice,
-    may_call,
-    must_call,
-)
 
 
 class Feature(Struct, frozen=True):
@@ -55,13 +44,18 @@ class Feature(Struct, frozen=True):
     """Whether a request without it means something else, so that it is rejected instead."""
 
 
-def _field_feature(name: str, *, changes_meaning: bool = False) -> Feature:
+def _field_feature(name: str) -> Feature:
     return Feature(
         name,
         lambda request: getattr(request, name) is not None,
         lambda request: replace(request, **{name: None}),
-        changes_meaning,
+        changes_meaning=name in ("stop", "max_output_tokens"),
     )
+
+
+def wants_logprobs(request: Request) -> bool:
+    """Return whether the request asks for log probabilities."""
+    return bool(request.top_logprobs) or INCLUDE_LOGPROBS in request.include
 
 
 def _remove_logprobs(request: Request) -> Request:
@@ -69,23 +63,12 @@ def _remove_logprobs(request: Request) -> Request:
     return replace(request, top_logprobs=None, include=include)
 
 
-FEATURES: dict[str, Feature] = {
-    "temperature": _field_feature("temperature"),
-    "top_p": _field_feature("top_p"),
-    "presence_penalty": _field_feature("presence_penalty"),
-    "frequency_penalty": _field_feature("frequency_penalty"),
-    "seed": _field_feature("seed"),
-    "stop": _field_feature("stop", changes_meaning=True),
-    "max_output_tokens": _field_feature("max_output_tokens", changes_meaning=True),
-    "max_tool_calls": _field_feature("max_tool_calls"),
-    "prompt_cache_key": _field_feature("prompt_cache_key"),
-    "safety_identifier": _field_feature("safety_identifier"),
-    "user": _field_feature("user"),
-    "logprobs": Feature(
-        "top_logprobs",
-        lambda request: bool(request.top_logprobs) or INCLUDE_LOGPROBS in request.include,
-        _remove_logprobs,
-    ),
+OPTION_FIELDS = """temperature top_p presence_penalty frequency_penalty seed stop max_output_tokens
+    max_tool_calls prompt_cache_key safety_identifier user""".split()
+"""The features that are one field each, which is None if the request does not use them."""
+
+FEATURES: dict[str, Feature] = {name: _field_feature(name) for name in OPTION_FIELDS} | {
+    "logprobs": Feature("top_logprobs", wants_logprobs, _remove_logprobs),
     "service_tier": Feature(
         "service_tier",
         # These two are what a provider without tiers does.
@@ -133,16 +116,17 @@ class FeatureFilter:
 
     def filter(self) -> Prompt:
         """Return the filtered prompt; raises RequestError."""
-        request = self._filter_options(self._prompt.request)
-        request = self._filter_tools(request)
-        self._check_format(request)
+        request = self._filter_tools(self._filter_options(self._prompt.request))
+        wanted = format_feature(request)
+        # A format that the dialect lacks can be produced by a tool call (`json_via_tool.py`).
+        if wanted and self._available.isdisjoint({wanted, "tools"}):
+            self._raise_unsupported(f"'{request.text.format.type}'", "text.format", "Ask for text.")
         items = [kept for item in self._prompt.items if (kept := self._filter_item(item))]
         return replace(self._prompt, request=request, items=items)
 
     def _raise_unsupported(self, what: str, param: str, advice: str) -> None:
-        problem = f"{self._provider_name} does not support {what}"
-        message = f"{problem} for the model '{self._prompt.model}'. {advice}"
-        raise self._prompt.unsupported_error(message, param)
+        problem = f"{self._provider_name} does not support {what} for the model '{self._prompt.model}'."
+        raise self._prompt.unsupported_error(f"{problem} {advice}", param)
 
     def _filter_options(self, request: Request) -> Request:
         for name, feature in FEATURES.items():
@@ -160,53 +144,51 @@ class FeatureFilter:
     def _drop_feature(self, feature: Feature) -> None:
         if feature.changes_meaning:
             self._raise_unsupported(f"'{feature.param}'", feature.param, "Leave it out.")
-        self._prompt.warn(
-            "unsupported_parameter",
-            f"{self._provider_name} has no '{feature.param}' for this model; it was not sent.",
-            feature.param,
-        )
+        message = f"{self._provider_name} has no '{feature.param}' for this model; it was not sent."
+        self._prompt.warn("unsupported_parameter", message, feature.param)
 
     def _filter_tools(self, request: Request) -> Request:
         choice = request.tool_choice
         if not request.tools and choice == "auto":
             return request
-        if isinstance(choice, ExtensionToolChoice) and not self._adapter.supports_tool(choice.type):
+        if isinstance(choice, tools.ExtensionToolChoice) and not self._adapter.supports_tool(choice.type):
             self._raise_unsupported(f"the tool '{choice.type}'", "tool_choice", "Use a function, or 'auto'.")
         offered = [tool for index, tool in enumerate(request.tools) if self._check_tool(tool, index)]
-        if isinstance(choice, AllowedTools) and self._available >= {"tool_choice", "allowed_tools"}:
+        if isinstance(choice, tools.AllowedTools) and self._available >= {"tool_choice", "allowed_tools"}:
             choice = self._filter_allowed_tools(choice)
-        elif isinstance(choice, AllowedTools):
+        elif isinstance(choice, tools.AllowedTools):
             # A tool that is not offered cannot be called, so the choice need not be sent.
-            offered = [tool for tool in offered if may_call(tool, choice)]
+            offered = [tool for tool in offered if tools.may_call(tool, choice)]
             choice = choice.mode
         request = replace(request, tools=offered, tool_choice=choice)
         # Without any supported tool the model could not satisfy the choice.
-        if must_call(choice) and not request.tools:
+        if tools.must_call(choice) and not request.tools:
             self._raise_unsupported("any of these tools", "tool_choice", "Use 'auto'.")
         if "tool_choice" not in self._available:
-            if must_call(choice):
+            if tools.must_call(choice):
                 self._raise_unsupported("a required tool call", "tool_choice", "Use 'auto'.")
             # Without tools the model cannot call any, which is what the client wants.
             if choice == "none":
                 return replace(request, tools=[], tool_choice="auto")
         return replace(request, tools=[self._drop_strict(tool) for tool in request.tools])
 
-    def _filter_allowed_tools(self, choice: AllowedTools) -> ToolChoice:
+    def _filter_allowed_tools(self, choice: tools.AllowedTools) -> tools.ToolChoice:
         """Return the choice without tools that the adapter does not support."""
-        known = [
-            tool
-            for tool in choice.tools
-            if isinstance(tool, FunctionToolChoice) or self._adapter.supports_tool(tool.type)
-        ]
+        supports = self._adapter.supports_tool
+        known = [tool for tool in choice.tools if isinstance(tool, tools.FunctionToolChoice) or supports(tool.type)]
         if known:
             return choice if len(known) == len(choice.tools) else replace(choice, tools=known)
-        if must_call(choice):
+        if tools.must_call(choice):
             self._raise_unsupported("any of these tools", "tool_choice", "Use 'auto'.")
         return "none"
 
-    def _check_tool(self, tool: Tool, index: int) -> bool:
-        if isinstance(tool, ExtensionTool):
-            self._check_custom_tool(tool, index)
+    def _check_tool(self, tool: tools.Tool, index: int) -> bool:
+        if isinstance(tool, tools.ExtensionTool):
+            if tool.type == tools.CUSTOM_TOOL:  # an invalid one is rejected even if the adapter has none
+                try:
+                    tools.decode_custom_tool(tool)
+                except InvalidValueError as error:
+                    raise nested_shape_error(error, f"tools[{index}]") from None
             known, name = self._adapter.supports_tool(tool.type), tool.type
         else:
             known, name = "tools" in self._available, tool.name
@@ -215,29 +197,13 @@ class FeatureFilter:
             self._prompt.warn("unsupported_tool", message, f"tools[{index}]")
         return known
 
-    def _check_custom_tool(self, tool: ExtensionTool, index: int) -> None:
-        """Raise RequestError for an invalid custom tool, even if the adapter has none."""
-        if tool.type != CUSTOM_TOOL:
-            return
-        try:
-            tools.decode_custom_tool(tool)
-        except InvalidValueError as error:
-            raise nested_shape_error(error, f"tools[{index}]") from None
-
-    def _drop_strict(self, tool: Tool) -> Tool:
-        """Return the tool, without `strict` if the adapter does not support it."""
-        if isinstance(tool, ExtensionTool) or not tool.strict or "strict_tools" in self._available:
+    def _drop_strict(self, tool: tools.Tool) -> tools.Tool:
+        if isinstance(tool, tools.ExtensionTool) or not tool.strict or "strict_tools" in self._available:
             return tool
         index = self._prompt.request.tools.index(tool)
         message = f"{self._provider_name} has no strict tools for this model; it was not requested."
         self._prompt.warn("unsupported_parameter", message, f"tools[{index}].strict")
         return replace(tool, strict=None)
-
-    def _check_format(self, request: Request) -> None:
-        """Reject a JSON format that neither the dialect nor a tool call can produce."""
-        wanted = format_feature(request)
-        if wanted and wanted not in self._available and "tools" not in self._available:
-            self._raise_unsupported(f"'{request.text.format.type}'", "text.format", "Ask for text.")
 
     def _filter_item(self, item: Item) -> Item | None:
         match item:
@@ -253,8 +219,12 @@ class FeatureFilter:
                 return item
 
     def _filter_extension(self, item: ExtensionItem) -> Item | None:
+        output: str | list[Content] = ""
         try:
-            output = self._check_custom_item(item)
+            if item.type == CUSTOM_TOOL_CALL:
+                tools.decode_custom_call(item)
+            elif item.type == CUSTOM_TOOL_CALL_OUTPUT:
+                output = tools.decode_custom_output(item).output
         except InvalidValueError as error:
             path = self._prompt.item_path(item)
             if path != "input":
@@ -273,17 +243,8 @@ class FeatureFilter:
         return replace(item, extra={**(item.extra or {}), "output": to_builtins(kept)})
 
     def _drop_item(self, item: ExtensionItem) -> None:
-        reason = f"{self._provider_name} cannot read an item of type '{item.type}'"
-        message = f"{reason}; it was left out."
+        message = f"{self._provider_name} cannot read an item of type '{item.type}'; it was left out."
         self._prompt.warn("unsupported_item", message, self._prompt.item_path(item))
-
-    def _check_custom_item(self, item: ExtensionItem) -> str | list[Content]:
-        """Check a custom call or output; return the content of the output."""
-        if item.type == CUSTOM_TOOL_CALL:
-            tools.decode_custom_call(item)
-        if item.type == CUSTOM_TOOL_CALL_OUTPUT:
-            return tools.decode_custom_output(item).output
-        return ""
 
     def _filter_content(self, item: Item, name: str, content: list[Content]) -> list[Content]:
         if MEDIA_CONTENT.isdisjoint(map(type, content)):  # most messages hold only text
@@ -304,17 +265,14 @@ class FeatureFilter:
                 self._prompt.warn("unsupported_parameter", message, f"{path}.detail")
                 return replace(part, detail="auto")
             case ExtensionContent() if feature == "audio":
-                self._check_audio(part, path)
+                try:
+                    read_audio(part)
+                except ValueError as error:
+                    message = f"This '{part.type}' cannot be sent: {error}."
+                    raise self._prompt.unsupported_error(message, path) from None
             case _:
                 pass
         return part
-
-    def _check_audio(self, part: ExtensionContent, path: str) -> None:
-        try:
-            read_audio(part)
-        except ValueError as error:
-            message = f"This '{part.type}' cannot be sent: {error}."
-            raise self._prompt.unsupported_error(message, path) from None
 
 
 def nested_shape_error(error: InvalidValueError, path: str) -> RequestError:
@@ -401,8 +359,3 @@ def service_tier_name(prompt: Prompt, names: Mapping[str, str]) -> str | None:
         message = f"There is no tier '{tier}' for this model; it was not sent."
         prompt.warn("unsupported_parameter", message, "service_tier")
     return names.get(tier)
-
-
-def wants_logprobs(request: Request) -> bool:
-    """Return whether the request asks for log probabilities."""
-    return bool(request.top_logprobs) or INCLUDE_LOGPROBS in request.include

@@ -40,14 +40,23 @@ def needs_answer_tool(adapter: Adapter, prompt: Prompt) -> bool:
     return not (feature in available and works_with_tools)
 
 
-def add_answer_tool(adapter: Adapter, prompt: Prompt) -> Prompt:
+def make_answer_tool(request: Request) -> FunctionTool:
+    """Return the tool for the answer, with a name that none of the client's tools has."""
+    taken = {tool.name for tool in request.tools if isinstance(tool, FunctionTool)}
+    name = ANSWER_TOOL_NAME
+    while name in taken:
+        name += "_"
+    format = request.text.format
+    return FunctionTool(
+        name=name,
+        description="Give the final answer. Call this once, when it is ready, and write no text.",
+        parameters=(format.schema if isinstance(format, JsonSchemaFormat) else None) or ANY_OBJECT,
+    )
+
+
+def add_answer_tool(adapter: Adapter, prompt: Prompt, tool: FunctionTool) -> Prompt:
     """Return the prompt with the tool for the answer in place of its format."""
     request = prompt.request
-    tool = FunctionTool(
-        name=answer_tool_name(request),
-        description="Give the final answer. Call this once, when it is ready, and write no text.",
-        parameters=answer_schema(request),
-    )
     answer = FunctionToolChoice(name=tool.name)
     choice = answer_tool_choice(request, answer)
     # If only the answer may be called, other tools would just mislead the model.
@@ -72,72 +81,53 @@ def answer_tool_choice(request: Request, answer: FunctionToolChoice) -> ToolChoi
             return choice
 
 
-def answer_schema(request: Request) -> dict[str, object]:
-    """Return the schema of the answer; any object if the request has none."""
-    format = request.text.format
-    return (format.schema if isinstance(format, JsonSchemaFormat) else None) or ANY_OBJECT
-
-
-def answer_tool_name(request: Request) -> str:
-    """Return a name for the tool that none of the client's tools has."""
-    taken = {tool.name for tool in request.tools if isinstance(tool, FunctionTool)}
-    name = ANSWER_TOOL_NAME
-    while name in taken:
-        name += "_"
-    return name
-
-
 class AnswerToolDecoder(Decoder):
     """Wraps a decoder: the call of the answer's tool becomes text, and the text is validated."""
 
-    def __init__(self, inner: Decoder, request: Request) -> None:
+    def __init__(self, inner: Decoder, tool: FunctionTool) -> None:
         super().__init__(inner.adapter, inner.framing)
         self._inner = inner
-        self._name = answer_tool_name(request)
-        self._schema = answer_schema(request)
+        self._name = tool.name
+        self._schema = tool.parameters or ANY_OBJECT
         self._answer_keys: set[parts.Key] = set()
         self._has_calls = False
         self._has_refusal = False
         self._answer_pieces: list[str] = []
         self._held_parts: list[Part] = []
-        self._schema_failure: list[Part] = []
+        self._schema_failure: parts.Failure | None = None
         """The failure of an invalid answer. It comes last, because usage may follow the finish."""
 
     def is_stream(self, content_type: str) -> bool:
-        """Delegate to the wrapped decoder."""
         return self._inner.is_stream(content_type)
 
     def feed(self, data: bytes | None) -> list[Part]:
-        """Decode bytes of a stream."""
-        converted = self._convert(self._inner.feed(data))
-        return [*converted, *self._take_schema_failure()] if self.done else converted
+        return self._convert(self._inner.feed(data), at_end=False)
 
     def close(self) -> list[Part]:
-        """Decode the end of a stream."""
-        return [*self._convert(self._inner.close()), *self._take_schema_failure()]
+        return self._convert(self._inner.close(), at_end=True)
 
     def feed_whole(self, body: bytes) -> list[Part]:
-        """Decode a whole answer."""
-        return [*self._convert(self._inner.feed_whole(body)), *self._take_schema_failure()]
+        return self._convert(self._inner.feed_whole(body), at_end=True)
 
     def decode_chunk(self, chunk: object) -> Iterable[Part]:
-        """Delegate to the wrapped decoder."""
         return self._inner.decode_chunk(chunk)
 
     def decode_body(self, body: bytes) -> Iterable[Part]:
-        """Delegate to the wrapped decoder."""
         return self._inner.decode_body(body)
 
-    def _convert(self, decoded: list[Part]) -> list[Part]:
+    def _convert(self, decoded: list[Part], *, at_end: bool) -> list[Part]:
         converted: list[Part] = []
         for part in decoded:
             converted += self._convert_part(part)
         self.finished, self.done = self._inner.finished, self._inner.done
+        if self._schema_failure and (self.done or at_end) and not self._inner.failed:
+            converted.append(self._schema_failure)
+            self._schema_failure = None
         return converted
 
     def _convert_part(self, part: Part) -> list[Part]:
         match part:
-            case parts.Call() if self._is_answer(part):
+            case parts.Call(name=name, key=key) if name == self._name or (not name and key in self._answer_keys):
                 return [self._answer_text(part)]
             case parts.Text() | parts.Annotation():
                 if not self._answer_keys:
@@ -158,9 +148,6 @@ class AnswerToolDecoder(Decoder):
             case _:
                 return [part]
         return [*self._release_held(), part]
-
-    def _is_answer(self, part: parts.Call) -> bool:
-        return part.name == self._name or (not part.name and part.key in self._answer_keys)
 
     def _answer_text(self, part: parts.Call) -> Part:
         if not self._answer_keys:
@@ -186,16 +173,11 @@ class AnswerToolDecoder(Decoder):
             self._answer_pieces = ["{}"]  # a call without arguments is an empty object
             converted.append(parts.Text("{}", key="answer"))
         if problem := find_mismatch("".join(self._answer_pieces), self._schema):
-            error = ErrorInfo(
-                f"the answer does not satisfy text.format: {problem}", "model_error", "invalid_structured_output"
-            )
-            self._schema_failure = [self.adapter.failure_part(error)]
+            message = f"the answer does not satisfy text.format: {problem}"
+            error = ErrorInfo(message, "model_error", "invalid_structured_output")
+            self._schema_failure = self.adapter.failure_part(error)
             return converted
         return [*converted, part if self._has_calls else parts.Finish("stop", part.raw)]
-
-    def _take_schema_failure(self) -> list[Part]:
-        failure, self._schema_failure = self._schema_failure, []
-        return [] if self._inner.failed else failure
 
 
 def find_mismatch(text: str, schema: dict[str, object]) -> str | None:
@@ -217,5 +199,6 @@ def encode_prompt(adapter: Adapter, prompt: Prompt) -> tuple[Upstream, Decoder]:
     supported = remove_unsupported(adapter, prompt)
     if not needs_answer_tool(adapter, supported):
         return adapter.encode(supported), adapter.decoder(supported)
-    forced = add_answer_tool(adapter, supported)
-    return adapter.encode(forced), AnswerToolDecoder(adapter.decoder(forced), supported.request)
+    tool = make_answer_tool(supported.request)
+    forced = add_answer_tool(adapter, supported, tool)
+    return adapter.encode(forced), AnswerToolDecoder(adapter.decoder(forced), tool)
