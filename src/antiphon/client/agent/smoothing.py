@@ -171,8 +171,8 @@ _UNSPACED = re.compile(
 """Letters of languages without spaces between words, such as Chinese, Japanese and Thai."""
 
 
-class Chunker(ABC):
-    """Splits one stream of text into chunks; joined, they are the text."""
+class Chunker:
+    """Splits one stream of text into chunks; joined, they are the text. Here every piece is a chunk."""
 
     def __init__(self) -> None:
         self._splitter = GraphemeSplitter()
@@ -185,20 +185,20 @@ class Chunker(ABC):
         """Return everything that is buffered."""
         return self._group(self._splitter.flush()) + self._take_rest()
 
-    @abstractmethod
     def _group(self, pieces: list[str]) -> list[str]:
         """Return the chunks that these pieces complete."""
+        return pieces
 
-    @abstractmethod
     def _take_rest(self) -> list[str]:
         """Return the incomplete chunk, if there is one."""
+        return []
 
 
 def create_chunker(strategy: ChunkStrategy | ChunkFunction) -> Chunker:
     """Create the chunker of a strategy; raises RequestError if it is unknown."""
     if callable(strategy):
         return CustomChunker(strategy)
-    kinds = {"character": CharacterChunker, "word": WordChunker, "sentence": SentenceChunker}
+    kinds = {"character": Chunker, "word": WordChunker, "sentence": SentenceChunker}
     if kind := kinds.get(strategy):
         return kind()
     known = ", ".join(f"'{name}'" for name in kinds)
@@ -206,17 +206,7 @@ def create_chunker(strategy: ChunkStrategy | ChunkFunction) -> Chunker:
     raise RequestError(message, param="chunking_strategy", code="invalid_value")
 
 
-class CharacterChunker(Chunker):
-    """Every piece is a chunk."""
-
-    def _group(self, pieces: list[str]) -> list[str]:
-        return pieces
-
-    def _take_rest(self) -> list[str]:
-        return []
-
-
-class GroupingChunker(Chunker):
+class GroupingChunker(Chunker, ABC):
     """Chunks of several pieces; a chunk is complete when the next one starts."""
 
     def __init__(self) -> None:
@@ -337,8 +327,6 @@ class CustomChunker(Chunker):
 
 Emit = Callable[[str], Awaitable[None] | None]
 
-DEFAULT_DELAY = 0.03
-
 
 class Smoother:
     """Emits one stream of text at an even pace: a chunk, a pause of `delay` seconds, a chunk.
@@ -351,7 +339,7 @@ class Smoother:
         self,
         emit: Emit,
         strategy: ChunkStrategy | ChunkFunction = "word",
-        delay: float = DEFAULT_DELAY,
+        delay: float = 0.03,
         *,
         enabled: bool = True,
         coalesce: bool = False,
@@ -413,7 +401,9 @@ class Smoother:
         """Emit the next chunk if it is due; all chunks if there is no delay."""
         while self._ready and self._remaining_delay() <= 0:
             async with self._emit_lock:
-                await self._send(self._take_next())
+                # A flush may have emptied it during the wait for the lock.
+                takes_one = self._ready and not self._coalesce
+                await self._send(self._ready.popleft() if takes_one else self._take_all())
             # With a delay, the background task emits the rest.
             if self._delay:
                 return
@@ -421,11 +411,6 @@ class Smoother:
     def _remaining_delay(self) -> float:
         """Return the seconds until the next chunk is due."""
         return 0 if self._next_at is None else self._next_at - asyncio.get_running_loop().time()
-
-    def _take_next(self) -> str:
-        if self._coalesce or not self._ready:  # empty if a flush ran during the wait for the lock
-            return self._take_all()
-        return self._ready.popleft()
 
     def _take_all(self) -> str:
         text = "".join(self._ready)

@@ -15,7 +15,7 @@ from typing import Literal, cast
 
 import msgspec
 
-from antiphon.client.tools.signature import ToolContext, encode_model, is_pydantic_model
+from antiphon.client.tools.signature import ToolContext, is_pydantic_model
 from antiphon.client.tools.tool import Tool, ToolError
 from antiphon.engine.run import is_cancelled
 from antiphon.protocol.errors import RequestError
@@ -26,6 +26,7 @@ from antiphon.protocol.surrogates import repair_surrogates
 CallStatus = Literal["executing", "progress", "completed", "failed"]
 ToolOutput = str | list[Content]
 CONTENT_TYPES = InputText | InputImage | InputFile | InputVideo
+DATA_TYPES = bool | int | float | dict | list | tuple | Set | msgspec.Struct
 
 
 class CallOutcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -120,18 +121,21 @@ class _CallExecution:
         async with slots:
             self._started = self._clock()
             self._put_progress("executing")
+            failure = output = None
             try:
                 # In a task of its own, so that a tool that cancels its task cancels no other.
-                result = await asyncio.create_task(self._run_tool())
-                outcome = self._build_outcome(build_output(result))
+                output = build_output(await asyncio.create_task(self._run_tool()))
             except asyncio.CancelledError:
                 self._context.cancelled.set()
                 if is_cancelled():
                     raise
-                outcome = self._failure_outcome("The tool cancelled itself.")
+                failure = "The tool cancelled itself."
             except Exception as error:  # noqa: BLE001 - a process boundary: tools raise anything
-                message = repair_surrogates(str(error)) or type(error).__name__
-                outcome = self._failure_outcome(message)
+                failure = repair_surrogates(str(error)) or type(error).__name__
+            output = f"Error: {failure}" if output is None else output
+            outcome = CallOutcome(
+                call=self._call, output=output, error=failure, started_at=self._started, ended_at=self._clock()
+            )
             self._put_progress("failed" if outcome.failed else "completed", outcome=outcome)
             self._outcome = outcome
             return outcome
@@ -140,14 +144,6 @@ class _CallExecution:
         if self._tool is None or self._tool.function is None:
             raise ToolError(f"No handler for tool: {self._call.name}")
         return await self._tool.call(self._tool.validate(self._call.arguments), self._context)
-
-    def _failure_outcome(self, message: str) -> CallOutcome:
-        return self._build_outcome(f"Error: {message}", message)
-
-    def _build_outcome(self, output: ToolOutput, error: str | None = None) -> CallOutcome:
-        return CallOutcome(
-            call=self._call, output=output, error=error, started_at=self._started, ended_at=self._clock()
-        )
 
     def _put_progress(self, status: CallStatus, value: object = None, outcome: CallOutcome | None = None) -> None:
         # A thread of the tool may report after the call has ended; nobody expects that.
@@ -172,10 +168,8 @@ def build_output(value: object) -> ToolOutput:
             return [value]
         case list() | tuple() if content := _as_content(cast("Sequence[object]", value)):
             return content
-        case _ if _is_data(value):
-            return _encode_json(value)
         case _:
-            return repair_surrogates(str(value))
+            return _to_text(value)
 
 
 def _as_content(values: Sequence[object]) -> list[Content]:
@@ -184,20 +178,17 @@ def _as_content(values: Sequence[object]) -> list[Content]:
     return content if len(content) == len(values) else []
 
 
-def _is_data(value: object) -> bool:
-    builtin = isinstance(value, bool | int | float | dict | list | tuple | Set | msgspec.Struct)
-    return builtin or is_dataclass(value) or is_pydantic_model(value)
-
-
-def _encode_json(value: object) -> str:
-    try:
+def _to_text(value: object) -> str:
+    """Return data as JSON, and any other value as `str` does."""
+    is_data = isinstance(value, DATA_TYPES) or is_dataclass(value) or is_pydantic_model(value)
+    # Raised by keys that are not strings, lone surrogates, and a value that contains itself.
+    with suppress(TypeError, ValueError, RecursionError):
         if isinstance(value, ProtocolStruct):
             return encode(value).decode()
-        return msgspec.json.encode(value, enc_hook=_encode_other).decode()
-    except (TypeError, ValueError, RecursionError):
-        # Keys that are not strings, lone surrogates, or a value that contains itself.
-        return repair_surrogates(str(value))
+        if is_data:
+            return msgspec.json.encode(value, enc_hook=_encode_other).decode()
+    return repair_surrogates(str(value))
 
 
 def _encode_other(value: object) -> object:
-    return encode_model(value) if is_pydantic_model(value) else str(value)
+    return value.model_dump(mode="json") if is_pydantic_model(value) else str(value)

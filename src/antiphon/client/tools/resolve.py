@@ -13,7 +13,7 @@ from antiphon.client.tools.signature import ToolFunction, find_context_parameter
 from antiphon.client.tools.tool import BoundArguments, Tool
 from antiphon.protocol.errors import RequestError
 from antiphon.protocol.json_schema import Schema, is_object
-from antiphon.protocol.struct import InvalidValueError, decode
+from antiphon.protocol.struct import InvalidValueError, as_object, decode
 from antiphon.protocol.tools import FunctionTool
 
 AnyTool = Tool | FunctionTool | Mapping[str, object] | ToolFunction
@@ -69,31 +69,18 @@ def _decode_declaration(given: Schema) -> FunctionTool:
 
 
 def _build_declared_tool(declaration: FunctionTool, function: ToolFunction | None) -> Tool:
-    parameters = _handler_parameters(function)
+    try:
+        parameters = inspect_parameters(function) if function else {}
+    except (NameError, TypeError, ValueError):
+        parameters = {}  # a builtin, or annotations that cannot be evaluated: not needed here
     context = find_context_parameter(parameters)
-    properties = (declaration.parameters or {}).get("properties")
-    known = properties if is_object(properties) else {}
+    known = as_object((declaration.parameters or {}).get("properties"))
     # `def handler(arguments)` wants the dict, `def handler(city)` wants the value.
     match [parameter for name, parameter in parameters.items() if name != context]:
         case [Parameter(name=name, kind=kind)] if name not in known and kind in _POSITIONAL:
-            return Tool(declaration, function, _bind_as_dict, context)
+            return Tool(declaration, function, lambda given: BoundArguments((given,), {}), context)
         case _:
-            return Tool(declaration, function, _bind_by_name, context)
-
-
-def _handler_parameters(function: ToolFunction | None) -> dict[str, Parameter]:
-    try:
-        return {} if function is None else inspect_parameters(function)
-    except (NameError, TypeError, ValueError):
-        return {}  # a builtin, or annotations that cannot be evaluated: not needed here
-
-
-def _bind_by_name(given: Schema) -> BoundArguments:
-    return BoundArguments((), given)
-
-
-def _bind_as_dict(given: Schema) -> BoundArguments:
-    return BoundArguments((given,), {})
+            return Tool(declaration, function, lambda given: BoundArguments((), given), context)
 
 
 def _invalid_tool_error(message: str) -> RequestError:

@@ -31,7 +31,7 @@ from typing import (
 import msgspec
 
 from antiphon.protocol.json_schema import Schema, format_path
-from antiphon.protocol.struct import InvalidValueError, join_path
+from antiphon.protocol.struct import InvalidValueError
 
 
 def build_schemas(annotations: Mapping[str, object]) -> tuple[dict[str, Schema], Schema]:
@@ -72,11 +72,6 @@ def build_converter(annotation: object) -> Callable[[object], object]:
     return convert
 
 
-def to_builtins(value: object) -> object:
-    """Convert a value to JSON builtins; raises TypeError if that is impossible."""
-    return msgspec.to_builtins(value, str_keys=True, enc_hook=encode_model)
-
-
 def encode_model(value: object) -> object:
     """Convert a pydantic model, which msgspec does not know; raises TypeError for others."""
     if is_pydantic_model(value):
@@ -108,20 +103,14 @@ _PYDANTIC_ATTRIBUTES = ("__get_pydantic_core_schema__", "__pydantic_core_schema_
 
 def is_pydantic_model(value: object) -> "TypeGuard[BaseModel]":
     """Return whether a value is an instance of a pydantic model."""
-    if "pydantic" not in sys.modules:
-        return False
-    from pydantic import BaseModel
-
-    return isinstance(value, BaseModel)
+    module = sys.modules.get("pydantic.main")  # not imported: then nothing is an instance
+    return module is not None and isinstance(value, module.BaseModel)
 
 
 def is_pydantic_field(value: object) -> "TypeGuard[FieldInfo]":
     """Return whether a value is the result of pydantic's `Field`."""
-    if "pydantic" not in sys.modules:
-        return False
-    from pydantic.fields import FieldInfo
-
-    return isinstance(value, FieldInfo)
+    module = sys.modules.get("pydantic.fields")
+    return module is not None and isinstance(value, module.FieldInfo)
 
 
 def uses_pydantic(annotation: object) -> bool:
@@ -239,12 +228,9 @@ class ToolSignature:
             try:
                 values[name] = self._converters[name](raw)
             except InvalidValueError as error:
-                raise InvalidValueError(_join_path(name, error.path), error.reason) from None
+                dot = "." if error.path and not error.path.startswith("[") else ""
+                raise InvalidValueError(f"{name}{dot}{error.path}", error.reason) from None
         return values
-
-
-def _join_path(name: str, path: str) -> str:
-    return f"{name}{path}" if path.startswith("[") or not path else join_path(name, path)
 
 
 def inspect_parameters(function: ToolFunction) -> dict[str, inspect.Parameter]:
@@ -265,11 +251,8 @@ def inspect_parameters(function: ToolFunction) -> dict[str, inspect.Parameter]:
 
 def find_context_parameter(found: dict[str, inspect.Parameter]) -> str | None:
     """Return the name of the parameter for the ToolContext, if there is one."""
-    return next((name for name, p in found.items() if ToolContext in _annotation_members(p.annotation)), None)
-
-
-def _annotation_members(annotation: object) -> tuple[object, ...]:
-    return (annotation, *get_args(annotation))
+    annotations = {name: (p.annotation, *get_args(p.annotation)) for name, p in found.items()}
+    return next((name for name, members in annotations.items() if ToolContext in members), None)
 
 
 def _model_parameters(function: ToolFunction) -> dict[str, inspect.Parameter]:
@@ -305,14 +288,14 @@ def _normalize_parameter(parameter: inspect.Parameter) -> inspect.Parameter:
 def _describe_parameter(schema: Schema, parameter: inspect.Parameter, documented: str | None) -> Schema:
     """Add the description, from the annotation or the docstring, and the default."""
     more: Schema = {}
-    texts = [m for m in get_args(parameter.annotation)[1:] if isinstance(m, str)]
-    if get_origin(parameter.annotation) is not Annotated:
-        texts = []
+    is_annotated = get_origin(parameter.annotation) is Annotated
+    notes = get_args(parameter.annotation)[1:] if is_annotated else ()
+    texts = [note for note in notes if isinstance(note, str)]
     if description := schema.get("description") or next(iter(texts), documented):
         more["description"] = description
     if parameter.default is not parameter.empty:
         with suppress(TypeError):  # not a JSON value; the parameter is still optional
-            more["default"] = to_builtins(parameter.default)
+            more["default"] = msgspec.to_builtins(parameter.default, str_keys=True, enc_hook=encode_model)
     return {**schema, **more}
 
 

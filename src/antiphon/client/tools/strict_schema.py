@@ -27,7 +27,7 @@ from antiphon.protocol.json_schema import (
     is_string_list,
     resolve_reference,
 )
-from antiphon.protocol.struct import join_path
+from antiphon.protocol.struct import as_array, join_path
 from antiphon.protocol.tools import FunctionTool
 
 NON_STRICT_ADVICE = "`@tool(strict=False)` for this tool or `strict_tools=False` for all of them"
@@ -77,18 +77,8 @@ _ANNOTATION_KEYWORDS = ("title", "description")
 _DEFINITION_KEYWORDS = ("$defs", "definitions")
 _STRUCTURE_KEYWORDS = ("$ref", "properties", "required", "additionalProperties", "items", "anyOf", "oneOf")
 _TYPING_KEYWORDS = ("type", "enum", "const", "$ref", "anyOf", "oneOf", "allOf")
-_NUMERIC_KEYWORDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
-_SIZE_KEYWORDS = ("minLength", "maxLength", "minItems", "maxItems")
-_SUPPORTED_KEYWORDS = (
-    *_ANNOTATION_KEYWORDS,
-    *_NUMERIC_KEYWORDS,
-    *_SIZE_KEYWORDS,
-    "type",
-    "enum",
-    "const",
-    "pattern",
-    "format",
-)
+_SUPPORTED_KEYWORDS = """title description type enum const pattern format minLength maxLength minItems maxItems
+minimum maximum exclusiveMinimum exclusiveMaximum multipleOf""".split()
 
 _SUPPORTED_FORMATS = ("date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid")
 """OpenAI rejects any other format with a 400. A format only annotates, so it is dropped."""
@@ -165,7 +155,10 @@ class _StrictConverter:
             entries = self.schema.pop(group, None)
             if is_object(entries):
                 self.groups[group] = entries
-                self.targets |= _reference_targets(group, entries)
+                for name, entry in entries.items():
+                    ref = f"#/{group}/{name.replace('~', '~0').replace('/', '~1')}"
+                    if is_object(entry):
+                        self.targets[ref] = entry, join_path(group, name)
             elif entries is not None:
                 self.report(group, f"`{group}` must be an object")
 
@@ -291,15 +284,6 @@ class _StrictConverter:
         return {"items": self.convert(schema["items"], join_path(path, "items"), depth)}
 
 
-def _reference_targets(group: str, entries: Schema) -> dict[object, tuple[Schema, str]]:
-    """Return the possible targets of a `$ref`, with their paths."""
-    return {
-        f"#/{group}/{name.replace('~', '~0').replace('/', '~1')}": (entry, join_path(group, name))
-        for name, entry in entries.items()
-        if is_object(entry)
-    }
-
-
 def _unwrap_all_of(schema: Schema, path: str) -> tuple[Schema, str]:
     """Unwrap an `allOf` with one member if no keyword beside it constrains values."""
     while is_array(members := schema.get("allOf")) and len(members) == 1:
@@ -342,9 +326,9 @@ class _NullDropper:
             return value
         if isinstance(ref := schema.get("$ref"), str):
             value = self.drop(value, resolve_reference(self._root, ref), depth + 1)
-        for member in _array_at(schema, "allOf"):
+        for member in as_array(schema.get("allOf")):
             value = self.drop(value, member, depth + 1)
-        if members := [*_array_at(schema, "anyOf"), *_array_at(schema, "oneOf")]:
+        if members := [*as_array(schema.get("anyOf")), *as_array(schema.get("oneOf"))]:
             place = id(value), id(schema)
             if place not in self._results:
                 self._results[place] = value, self._drop_as_member(members, value, depth)
@@ -353,7 +337,7 @@ class _NullDropper:
         if is_array(value) and "items" in schema:
             return [self.drop(entry, schema["items"], depth + 1) for entry in value]
         if is_object(value) and is_object(properties := schema.get("properties")):
-            optional = properties.keys() - set(_array_at(schema, "required"))
+            optional = properties.keys() - set(as_array(schema.get("required")))
             return {
                 name: self.drop(member, properties.get(name), depth + 1)
                 for name, member in value.items()
@@ -365,18 +349,11 @@ class _NullDropper:
         """Remove nulls according to the first member of a union that allows the result."""
         for member in filter(is_object, members):
             rest = self.drop(value, member, depth + 1)
-            if self._validator(member).is_valid(rest):
+            if id(member) not in self._validators:
+                self._validators[id(member)] = SchemaValidator({**self._definitions, **member})
+            if self._validators[id(member)].is_valid(rest):
                 return rest
         return value
-
-    def _validator(self, member: Schema) -> SchemaValidator:
-        if id(member) not in self._validators:
-            self._validators[id(member)] = SchemaValidator({**self._definitions, **member})
-        return self._validators[id(member)]
-
-
-def _array_at(schema: Schema, key: str) -> list[object]:
-    return value if is_array(value := schema.get(key)) else []
 
 
 _PARAM = re.compile(r"tools(?:\[(\d{1,6})\]|\.(\d{1,6}))(?:.*?parameters\.(?P<path>.+))?")

@@ -142,7 +142,13 @@ class Tool:
         if function is not None:
             # Without __dict__, which would overwrite our own attributes.
             update_wrapper(self, function, updated=())
-        self.declaration = _check_name(declaration)
+        try:
+            msgspec.convert(declaration.name, FunctionName)
+        except msgspec.ValidationError:
+            message = f"'{declaration.name[:80]}' cannot be a tool's name: "
+            message += "use 1 to 64 letters, digits, '_' and '-', as in `@tool(name=...)`."
+            raise RequestError(message, param="tools", code="invalid_tool_name") from None
+        self.declaration = declaration
         self.function = function
         self._bind = bind
         self._context = context
@@ -266,19 +272,6 @@ def tool(
 
 def _function_name(function: ToolFunction) -> str:
     return str(getattr(function, "__name__", type(function).__name__))
-
-
-def _check_name(declaration: FunctionTool) -> FunctionTool:
-    try:
-        msgspec.convert(declaration.name, FunctionName)
-    except msgspec.ValidationError:
-        raise RequestError(
-            f"'{declaration.name[:80]}' cannot be a tool's name: use 1 to 64 letters, digits, "
-            "'_' and '-', as in `@tool(name=...)`.",
-            param="tools",
-            code="invalid_tool_name",
-        ) from None
-    return declaration
 
 
 def _call_in_thread(call: Callable[[], object], context: ToolContext) -> object:
