@@ -26,7 +26,7 @@ from antiphon.protocol.surrogates import repair_surrogates
 CallStatus = Literal["executing", "progress", "completed", "failed"]
 ToolOutput = str | list[Content]
 CONTENT_TYPES = InputText | InputImage | InputFile | InputVideo
-DATA_TYPES = bool | int | float | dict | list | tuple | Set | msgspec.Struct
+DATA_TYPES: tuple[type, ...] = (bool, int, float, dict, list, tuple, Set, msgspec.Struct)
 
 
 class CallOutcome(msgspec.Struct, frozen=True, kw_only=True):
