@@ -10,8 +10,10 @@ in later turns; among items a `call_id` is unique, so a repeated one gets a suff
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from msgspec import UNSET
+from msgspec.structs import asdict
 
 from antiphon.protocol.errors import RequestError
 from antiphon.protocol.items import (
@@ -46,7 +48,15 @@ from antiphon.protocol.request import (
     TextFormat,
 )
 from antiphon.protocol.response import ResponseWarning
-from antiphon.protocol.struct import InvalidValueError, ProtocolStruct, decode, list_unknown_fields, to_builtins
+from antiphon.protocol.struct import (
+    InvalidValueError,
+    ProtocolStruct,
+    decode,
+    drop_none,
+    list_unknown_fields,
+    omit,
+    to_builtins,
+)
 from antiphon.protocol.tools import (
     CUSTOM_TOOL,
     AllowedTools,
@@ -76,6 +86,13 @@ UNSUPPORTED_FIELDS = frozenset({"audio", "logit_bias", "prediction", "web_search
 )
 """Fields that are dropped with a warning: chat options without an equivalent, and fields of the
 Responses protocol, which have no meaning in a chat. Unknown fields are passed on to the adapter."""
+
+SAME_FIELDS = """model metadata temperature top_p presence_penalty frequency_penalty parallel_tool_calls stream
+    safety_identifier prompt_cache_key store service_tier top_logprobs user seed""".split()
+"""Fields with the same name and meaning in a chat request and in a `Request`."""
+
+BY_NAME = "function "
+"""Precedes a name that stands for an id: the calls of the deprecated `function_call` have none."""
 
 TOOL_PARAM = re.compile(r"^tools\[(\d+)\]\.(.+)")
 ITEM_PARAM = re.compile(r"^input\[(\d+)\](\.(?:content|output)\[\d+\])?")
@@ -128,37 +145,23 @@ def decode_chat(raw: object) -> ChatRequest:
     check_supported(body)
     transcript = ChatTranscript(body.messages)
     limit = "max_tokens" if body.max_completion_tokens is None else "max_completion_tokens"
-    extra = {name: value for name, value in (body.extra or {}).items() if value is not None}
+    extra = drop_none(body.extra or {})
     dropped = [name for name in extra if name in UNSUPPORTED_FIELDS]
-    unknown = {name: value for name, value in extra.items() if name not in UNSUPPORTED_FIELDS}
+    same: dict[str, Any] = {name: getattr(body, name) for name in SAME_FIELDS}
     request = Request(
-        model=body.model,
+        **same,
         input=transcript.items,
         include=[INCLUDE_LOGPROBS] if body.logprobs or body.top_logprobs else [],
         tools=[_convert_tool(tool) for tool in body.tools],
         tool_choice=_convert_tool_choice(body),
-        metadata=body.metadata,
         text=TextConfig(format=_convert_format(body), verbosity=body.verbosity or UNSET),
-        temperature=body.temperature,
-        top_p=body.top_p,
-        presence_penalty=body.presence_penalty,
-        frequency_penalty=body.frequency_penalty,
-        parallel_tool_calls=body.parallel_tool_calls,
-        stream=body.stream,
         stream_options=StreamOptions(include_obfuscation=body.stream_options.include_obfuscation),
         # Not raised to the protocol's minimum of 16: clients do ask for one token, to test a
         # model, and would pay for the other fifteen.
         max_output_tokens=body.max_completion_tokens or body.max_tokens,
         reasoning=ReasoningConfig(effort=body.reasoning_effort) if body.reasoning_effort else None,
-        safety_identifier=body.safety_identifier,
-        prompt_cache_key=body.prompt_cache_key,
-        store=body.store,
-        service_tier=body.service_tier,
-        top_logprobs=body.top_logprobs,
-        user=body.user,
         stop=body.stop or None,
-        seed=body.seed,
-        extra=unknown or UNSET,
+        extra=omit(extra, UNSUPPORTED_FIELDS) or UNSET,
     )
     return ChatRequest(
         request=request,
@@ -208,29 +211,16 @@ def make_unused_warning(param: str) -> ResponseWarning:
 def _convert_tool(tool: wire_types.FunctionTool | wire_types.CustomTool | wire_types.OtherTool) -> Tool:
     match tool:
         case wire_types.FunctionTool(function=function):
-            return FunctionTool(
-                name=function.name,
-                description=function.description,
-                parameters=function.parameters,
-                strict=function.strict,
-                extra=function.extra,
-            )
+            return FunctionTool(**asdict(function))
         case wire_types.CustomTool(custom=custom):
-            return ExtensionTool(type=CUSTOM_TOOL, extra=_custom_tool_fields(custom))
+            fields = drop_none({"name": custom.name, "description": custom.description})
+            if custom.format and (grammar := custom.format.grammar):
+                fields["format"] = {"type": "grammar", "syntax": grammar.syntax, "definition": grammar.definition}
+            elif custom.format:
+                fields["format"] = {"type": custom.format.type}
+            return ExtensionTool(type=CUSTOM_TOOL, extra=fields)
         case _:
             return ExtensionTool(type=tool.type, extra=tool.extra)
-
-
-def _custom_tool_fields(custom: wire_types.Custom) -> dict[str, object]:
-    fields: dict[str, object] = {"name": custom.name}
-    if custom.description is not None:
-        fields["description"] = custom.description
-    if custom.format:
-        fields["format"] = {"type": custom.format.type}
-        if grammar := custom.format.grammar:
-            syntax = {"syntax": grammar.syntax, "definition": grammar.definition}
-            fields["format"] = {"type": "grammar", **syntax}
-    return fields
 
 
 def _convert_tool_choice(body: Body) -> ToolChoice:
@@ -251,19 +241,10 @@ def _convert_named_choice(choice: wire_types.Choice) -> SpecificToolChoice:
 
 
 def _convert_format(body: Body) -> OutputFormat:
-    match body.response_format:
-        case None:
-            return TextFormat()
-        case wire_types.SchemaFormat(json_schema=schema):
-            return JsonSchemaFormat(
-                name=schema.name,
-                description=schema.description,
-                schema=schema.schema,
-                strict=schema.strict,
-                extra=schema.extra,
-            )
-        case format:
-            return format
+    format = body.response_format
+    if isinstance(format, wire_types.SchemaFormat):
+        return JsonSchemaFormat(**asdict(format.json_schema))
+    return format or TextFormat()
 
 
 _MEDIA_PARTS = ("text", "image_url", "file", "input_audio", "video_url")
@@ -278,18 +259,52 @@ ALLOWED_PARTS: dict[str, Sequence[str]] = {
 """The content parts that a message of each role can have."""
 
 
-class ChatTranscript:
-    """Converts messages to items; raises InvalidValueError or RequestError with the path."""
+class Transcript:
+    """The items that a client's messages are converted to."""
 
-    def __init__(self, messages: Sequence[wire_types.Message]) -> None:
+    def __init__(self) -> None:
         self.items: list[Item] = []
         self.item_paths: list[str] = []
         """The path of each item's message."""
         self.unused_fields: list[str] = []
         """Paths of fields that are not used."""
-        self._calls: dict[str, FunctionCall | ExtensionItem] = {}
-        """The calls so far, by the client's ids."""
+        self._call_ids: dict[str, str] = {}
+        """Our ids of the calls so far, by the client's ids."""
         self._used_ids: set[str] = set()
+
+    def _add_item(self, item: Item, path: str) -> None:
+        self.items.append(item)
+        self.item_paths.append(path)
+
+    def _find_call_id(self, id: str, param: str) -> str:
+        """Return our id of the call that a message answers; raises RequestError."""
+        if found := self._call_ids.get(id):
+            return found
+        raise RequestError(
+            f"No call '{id.removeprefix(BY_NAME)[:80]}' comes before this message. "
+            "Send the assistant's message with the call first.",
+            param=param,
+            code="function_call_not_found",
+        )
+
+    def _new_call_id(self, id: str, key: str = "") -> str:
+        """Return an id that no earlier call has; messages that answer the call give `id`, or else `key`."""
+        # Some servers number calls anew in every turn (`call_0`), and clients replay those ids.
+        unique, count = id[:MAX_CALL_ID_LENGTH], 1
+        while unique in self._used_ids:
+            count += 1
+            unique = f"{id[: MAX_CALL_ID_LENGTH - 8]}_{count}"
+        self._used_ids.add(unique)
+        self._call_ids[key or id] = unique
+        return unique
+
+
+class ChatTranscript(Transcript):
+    """Converts messages to items; raises InvalidValueError or RequestError with the path."""
+
+    def __init__(self, messages: Sequence[wire_types.Message]) -> None:
+        super().__init__()
+        self._custom_call_ids: set[str] = set()
         for index, message in enumerate(messages):
             self._convert_message(message, f"messages[{index}]")
         # One message can have many calls, so the number of items is limited, too.
@@ -308,10 +323,6 @@ class ChatTranscript:
         if message.name is not None and message.role not in ("tool", "function"):
             self.unused_fields.append(f"{path}.name")
         self._note_unread_fields(message, path)
-
-    def _add_item(self, item: Item, path: str) -> None:
-        self.items.append(item)
-        self.item_paths.append(path)
 
     def _note_unread_fields(self, value: ProtocolStruct, path: str) -> None:
         """Record unused fields; a call's `index` repeats its position and needs no warning."""
@@ -336,72 +347,47 @@ class ChatTranscript:
         for index, call in enumerate(message.tool_calls):
             self._convert_call(call, f"{path}.tool_calls[{index}]")
         if called := message.function_call:
-            arguments = called.arguments or "{}"
-            item = FunctionCall(call_id=self._unique_id(called.name), name=called.name, arguments=arguments)
-            # The deprecated `function_call` has no id: its output is matched by name.
-            self._calls[f"function {called.name}"] = item
-            self._add_item(item, f"{path}.function_call")
+            id = self._new_call_id(called.name, BY_NAME + called.name)
+            self._add_item(_function_call(id, called), f"{path}.function_call")
 
     def _convert_call(self, call: wire_types.FunctionCall | wire_types.CustomCall, path: str) -> None:
-        id = self._unique_id(call.id)
+        id = self._new_call_id(call.id)
         self._note_unread_fields(call, path)
         if isinstance(call, wire_types.CustomCall):
-            fields: dict[str, object] = {"call_id": id}
-            fields |= {"name": call.custom.name, "input": call.custom.input}
+            self._custom_call_ids.add(id)
+            fields: dict[str, object] = {"call_id": id, "name": call.custom.name, "input": call.custom.input}
             item = ExtensionItem(type=CUSTOM_TOOL_CALL, extra=fields)
         else:
-            # Some servers send an empty string for a call without arguments.
-            arguments = call.function.arguments or "{}"
-            item = FunctionCall(call_id=id, name=call.function.name, arguments=arguments)
-        self._calls[call.id] = item
+            item = _function_call(id, call.function)
         self._add_item(item, path)
 
-    def _unique_id(self, id: str) -> str:
-        return unique_call_id(id, self._used_ids)
-
     def _convert_tool_message(self, message: wire_types.Message, path: str) -> None:
-        item = self._find_call(message, path)
+        if message.role == "function":
+            field, id = "name", message.name and BY_NAME + message.name
+        else:
+            field, id = "tool_call_id", message.tool_call_id
+        if not id:
+            raise InvalidValueError(f"{path}.{field}", "this field is required")
+        call_id = self._find_call_id(id, f"{path}.{field}")
         output = message.content or ""
         if not isinstance(output, str):
             output = _convert_content(message, path, InputText)
-        if isinstance(item, FunctionCall):
-            self._add_item(FunctionCallOutput(call_id=item.call_id, output=output), path)
-            return
-        fields = {"call_id": item.get("call_id"), "output": to_builtins(output)}
-        self._add_item(ExtensionItem(type=CUSTOM_TOOL_CALL_OUTPUT, extra=fields), path)
-
-    def _find_call(self, message: wire_types.Message, path: str) -> FunctionCall | ExtensionItem:
-        """Return the call that a `tool` or `function` message answers."""
-        if message.role == "function":
-            name, id = "name", message.name and f"function {message.name}"
+        if call_id in self._custom_call_ids:
+            fields = {"call_id": call_id, "output": to_builtins(output)}
+            item = ExtensionItem(type=CUSTOM_TOOL_CALL_OUTPUT, extra=fields)
         else:
-            name, id = "tool_call_id", message.tool_call_id
-        if not id:
-            raise InvalidValueError(f"{path}.{name}", "this field is required")
-        if call := self._calls.get(id):
-            return call
-        raise RequestError(
-            f"No call '{id.removeprefix('function ')}' comes before this message. "
-            "Send the assistant's message with the call first.",
-            param=f"{path}.{name}",
-            code="function_call_not_found",
-        )
+            item = FunctionCallOutput(call_id=call_id, output=output)
+        self._add_item(item, path)
+
+
+def _function_call(id: str, called: wire_types.CalledFunction) -> FunctionCall:
+    # Some servers send an empty string for a call without arguments.
+    return FunctionCall(call_id=id, name=called.name, arguments=called.arguments or "{}")
 
 
 def unread_fields(value: ProtocolStruct, path: str) -> list[str]:
     """Return the paths of unknown fields; empty ones are ignored."""
     return [f"{path}.{name}" for name in list_unknown_fields(value) if value.get(name) not in ([], {})]
-
-
-def unique_call_id(id: str, used: set[str]) -> str:
-    """Return an id that no earlier call has, and add it to `used`."""
-    # Some servers number calls anew in every turn (`call_0`), and clients replay those ids.
-    unique, count = id[:MAX_CALL_ID_LENGTH], 1
-    while unique in used:
-        count += 1
-        unique = f"{id[: MAX_CALL_ID_LENGTH - 8]}_{count}"
-    used.add(unique)
-    return unique
 
 
 def _convert_content(

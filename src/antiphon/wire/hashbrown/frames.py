@@ -23,33 +23,25 @@ from antiphon.protocol.errors import ErrorCode, ErrorPayload, ErrorType
 from antiphon.protocol.events import (
     ContentPartAdded,
     ContentPartDone,
+    DeltaEvent,
     ErrorEvent,
     Event,
-    FunctionCallArgumentsDelta,
-    FunctionCallArgumentsDone,
-    ItemEvent,
     LifecycleEvent,
     OutputItemAdded,
     OutputItemDone,
     OutputTextAnnotationAdded,
     OutputTextDelta,
-    OutputTextDone,
-    ReasoningDelta,
-    ReasoningDone,
-    ReasoningSummaryTextDelta,
-    ReasoningSummaryTextDone,
     RefusalDelta,
-    RefusalDone,
     ResponseCompleted,
     ResponseCreated,
     ResponseFailed,
     ResponseIncomplete,
     ResponseInProgress,
+    TextDoneEvent,
 )
 from antiphon.protocol.items import FunctionCall, FunctionCallOutput, Item, Message
 from antiphon.protocol.response import Response, ResponseError, ResponseWarning
-from antiphon.protocol.struct import ProtocolStruct, encode
-from antiphon.protocol.struct import encode as encode_json
+from antiphon.protocol.struct import ProtocolStruct, as_object, encode
 from antiphon.wire import json
 from antiphon.wire.openresponses import Dialect, EncodedEvent, failure_payload
 
@@ -78,11 +70,16 @@ class Decoder:
         frames: list[Frame] = []
         start = 0
         while (body := start + _LENGTH.size) <= len(rest):
-            end = body + self._read_length(start)
-            if end > len(rest):
+            (length,) = _LENGTH.unpack_from(rest, start)
+            # Checked before the frame arrives, so that it is never buffered.
+            if length > self._max_frame:
+                raise FrameError(
+                    f"A frame has {length} bytes, more than {self._max_frame}. Raise the limit if it should pass."
+                )
+            if body + length > len(rest):
                 break
-            frames.append(_decode_frame(bytes(rest[body:end])))
-            start = end
+            start = body + length
+            frames.append(_decode_frame(bytes(rest[body:start])))
         del rest[:start]
         return frames
 
@@ -91,19 +88,20 @@ class Decoder:
         if self._rest:
             raise FrameError(f"The stream ended with {len(self._rest)} bytes of a frame.")
 
-    def _read_length(self, start: int) -> int:
-        (length,) = _LENGTH.unpack_from(self._rest, start)
-        # Checked before the frame arrives, so that it is never buffered.
-        if length > self._max_frame:
-            raise FrameError(
-                f"A frame has {length} bytes, more than {self._max_frame}. Raise the limit if it should pass."
-            )
-        return length
+
+def _decode_frame(data: bytes) -> Frame:
+    try:
+        value = json.decode(data)
+    except json.JSONError as error:
+        raise FrameError(f"A frame is not valid JSON: {error}") from None
+    if not isinstance(as_object(value).get("type"), str):
+        raise FrameError("A frame is not an object with a 'type'.")
+    return cast("Frame", value)
 
 
 def encode_frame(value: object) -> bytes:
     """Return a value as one frame."""
-    return add_length(encode_json(value))
+    return add_length(encode(value))
 
 
 def add_length(data: bytes) -> bytes:
@@ -111,33 +109,15 @@ def add_length(data: bytes) -> bytes:
     return _LENGTH.pack(len(data)) + data
 
 
-def _decode_frame(data: bytes) -> Frame:
-    try:
-        value = json.decode(data)
-    except json.JSONError as error:
-        raise FrameError(f"A frame is not valid JSON: {error}") from None
-    if not isinstance(value, dict) or not isinstance(cast("Frame", value).get("type"), str):
-        raise FrameError("A frame is not an object with a 'type'.")
-    return cast("Frame", value)
-
-
 FRAMED_EVENTS: tuple[type[Event], ...] = (
     *get_args(LifecycleEvent),
+    *get_args(DeltaEvent),
+    *get_args(TextDoneEvent),
     OutputItemAdded,
     OutputItemDone,
     ContentPartAdded,
     ContentPartDone,
-    OutputTextDelta,
-    OutputTextDone,
     OutputTextAnnotationAdded,
-    RefusalDelta,
-    RefusalDone,
-    ReasoningDelta,
-    ReasoningDone,
-    ReasoningSummaryTextDelta,
-    ReasoningSummaryTextDone,
-    FunctionCallArgumentsDelta,
-    FunctionCallArgumentsDone,
     ErrorEvent,
 )
 """The events that have a frame."""
@@ -157,8 +137,6 @@ OUR_CODES = TRANSPORT_CODES | {
     "missing_credentials",
     "model_not_found",
 }
-
-ITEM_EVENTS = (ItemEvent, OutputItemAdded, OutputItemDone)
 
 
 def to_camel_case(name: str) -> str:
@@ -180,7 +158,7 @@ FRAME_FIELDS: Mapping[type[Event], Sequence[tuple[str, str]]] = {
 
 def frame_json(event: Event) -> bytes:
     """Return the JSON of an event's frame; the event must be one of FRAMED_EVENTS."""
-    frame: dict[str, object] = {}
+    frame: Frame = {}
     for attribute, name in FRAME_FIELDS[type(event)]:
         value: object = getattr(event, attribute)
         if value is not UNSET:
@@ -206,11 +184,9 @@ def error_frame_json(
     """Return the JSON of an `error` frame; fields that the provider did not send are left out."""
     is_local = payload.type == "model_error" and payload.code in TRANSPORT_CODES
     optional = {"code": payload.code, "param": payload.param, "headers": headers}
-    error = {"type": "stream_error" if is_local else payload.type, "message": payload.message}
-    frame: dict[str, object] = {
-        "type": "error",
-        "error": error | {name: value for name, value in optional.items() if value},
-    }
+    error: dict[str, object] = {"type": "stream_error" if is_local else payload.type, "message": payload.message}
+    error |= {name: value for name, value in optional.items() if value}
+    frame: Frame = {"type": "error", "error": error}
     return encode(frame if number is None else frame | {"sequenceNumber": number})
 
 
@@ -271,7 +247,7 @@ class HashbrownDialect(Dialect):
     def order_items(self, response: Response) -> list[Item]:
         """Return a response's items with the message at the place of its first text."""
         message, others = response.output[:1], response.output[1:]
-        first = 0 if self._items_before_text is None else self._items_before_text
+        first = self._items_before_text or 0
         return [*others[:first], *message, *others[first:]]
 
     def _encode_frames(self, event: Event) -> list[bytes]:
@@ -303,7 +279,7 @@ class HashbrownDialect(Dialect):
 
     def _encode_unless_held(self, event: Event) -> list[bytes]:
         """Return the frames of an event, unless it belongs to a held or hidden call."""
-        index = event.output_index if isinstance(event, ITEM_EVENTS) else -1
+        index = getattr(event, "output_index", -1)
         if index in self._hidden_indexes:
             return []
         frames = self._encode_event(event)

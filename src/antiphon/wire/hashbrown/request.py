@@ -25,13 +25,22 @@ from antiphon.protocol.items import (
     OutputText,
     Reasoning,
 )
-from antiphon.protocol.items import Message as MessageItem
 from antiphon.protocol.json_schema import is_array, is_object
 from antiphon.protocol.request import JsonObjectFormat, JsonSchemaFormat, OutputFormat, Request, TextConfig, TextFormat
 from antiphon.protocol.response import ResponseWarning
-from antiphon.protocol.struct import InvalidValueError, ProtocolStruct, decode, decode_as, encode
+from antiphon.protocol.struct import (
+    InvalidValueError,
+    ProtocolStruct,
+    as_array,
+    as_object,
+    decode,
+    decode_as,
+    drop_none,
+    encode,
+    omit,
+)
 from antiphon.protocol.tools import FunctionTool, ToolChoiceMode
-from antiphon.wire.chat.request import make_unused_warning, unique_call_id
+from antiphon.wire.chat.request import Transcript, make_unused_warning
 from antiphon.wire.chat.wire_types import MAX_MESSAGES
 
 Json = dict[str, object]
@@ -53,28 +62,20 @@ def merge_messages(saved: Sequence[Json], incoming: Sequence[Json]) -> list[Json
 def count_overlap(saved: Sequence[Json], incoming: Sequence[Json]) -> int:
     """Return the length of the longest end of `saved` that is also a start of `incoming`.
 
-    This is the Knuth-Morris-Pratt algorithm. It takes linear time, also for a client that sends
-    the same message thousands of times; `borders` is its prefix function.
+    This is the prefix function of the Knuth-Morris-Pratt algorithm. It takes linear time, also for
+    a client that sends the same message thousands of times.
     """
     shared = min(len(saved), len(incoming))
-    # Only the last messages of the thread can overlap with the first ones of the request.
-    start, end = incoming[:shared], saved[len(saved) - shared :]
-    borders: list[int] = [0] * min(shared, 1)
-    for message in start[1:]:
-        borders.append(_extend_match(borders[-1], message, start, borders))
-    size = 0
-    for message in end:
-        size = _extend_match(size, message, start, borders)
-    return size
-
-
-def _extend_match(size: int, message: Json, start: Sequence[Json], borders: Sequence[int]) -> int:
-    """Return the length of the matched start after one more message; it was `size` before."""
-    while not is_same_json(message, start[size]):
-        if not size:
-            return 0
-        size = borders[size - 1]
-    return size + 1
+    # Only the last messages of the thread can overlap with the first ones of the request. None is
+    # equal to no message, so no match goes on from one to the other.
+    sequence = [*incoming[:shared], None, *saved[len(saved) - shared :]]
+    matches = [0]
+    for message in sequence[1:]:
+        size = matches[-1]
+        while not (same := is_same_json(message, sequence[size])) and size:
+            size = matches[size - 1]
+        matches.append(size + 1 if same else 0)
+    return matches[-1]
 
 
 def is_same_json(one: object, other: object) -> bool:
@@ -123,9 +124,8 @@ def _encode_call(index: int, call: FunctionCall, reasoning: Mapping[str, list[st
 
 def read_sealed_reasoning(metadata: object, place: str) -> list[str]:
     """Return the encrypted reasoning that is stored with a call for one position."""
-    stored = metadata.get(METADATA_KEY) if is_object(metadata) else None
-    sealed = stored.get(place) if is_object(stored) else None
-    return [entry for entry in sealed if isinstance(entry, str)] if is_array(sealed) else []
+    stored = as_object(as_object(metadata).get(METADATA_KEY))
+    return [entry for entry in as_array(stored.get(place)) if isinstance(entry, str)]
 
 
 def strip_metadata(message: Json) -> Json:
@@ -137,11 +137,11 @@ def strip_metadata(message: Json) -> Json:
 
 
 def _strip_call_metadata(call: object) -> object:
-    metadata = call.get("metadata") if is_object(call) else None
-    if not (is_object(call) and is_object(metadata) and METADATA_KEY in metadata):
+    metadata = as_object(as_object(call).get("metadata"))
+    if METADATA_KEY not in metadata:
         return call
-    rest = {name: value for name, value in metadata.items() if name != METADATA_KEY}
-    others = {name: value for name, value in call.items() if name != "metadata"}
+    rest = omit(metadata, {METADATA_KEY})
+    others = omit(as_object(call), {"metadata"})
     return others | {"metadata": rest} if rest else others
 
 
@@ -255,7 +255,6 @@ class IncomingHashbrownRequest:
             transcript.add_message(message, "threadId")
         for index, message in enumerate(body.messages[skipped:], skipped):
             transcript.add_message(message, f"messages[{index}]")
-        unknown = [name for name, value in (body.extra or {}).items() if value is not None]
         return HashbrownRequest(
             body=body,
             messages=[*saved, *new],
@@ -273,7 +272,7 @@ class IncomingHashbrownRequest:
                 store=False,
             ),
             item_paths=transcript.item_paths,
-            warnings=[make_unused_warning(name) for name in (*unknown, *transcript.unused_fields)],
+            warnings=[make_unused_warning(name) for name in (*drop_none(body.extra or {}), *transcript.unused_fields)],
         )
 
 
@@ -294,18 +293,8 @@ def _convert_format(body: HashbrownBody) -> OutputFormat:
     return JsonSchemaFormat(name="schema", schema=body.response_format, strict=True)
 
 
-class HashbrownTranscript:
+class HashbrownTranscript(Transcript):
     """Converts messages to items; raises RequestError with the path of the message."""
-
-    def __init__(self) -> None:
-        self.items: list[Item] = []
-        self.item_paths: list[str] = []
-        """The path of each item's message."""
-        self.unused_fields: list[str] = []
-        """Paths of fields that are not used."""
-        self._calls: dict[str, str] = {}
-        """Our ids of the calls so far, by the client's ids."""
-        self._used_ids: set[str] = set()
 
     def add_message(self, message: HashbrownMessage, path: str) -> None:
         """Convert one message."""
@@ -314,17 +303,16 @@ class HashbrownTranscript:
                 if message.content is None:
                     raise _missing_field_error(f"{path}.content")
                 part = InputText(text=_to_text(message.content))
-                self._add_item(MessageItem(role="user", content=[part]), path)
+                self._add_item(Message(role="user", content=[part]), path)
             case "assistant":
                 self._convert_assistant(message, path)
             case "tool":
-                self._convert_tool_message(message, path)
+                if message.tool_call_id is None:
+                    raise _missing_field_error(f"{path}.toolCallId")
+                id = self._find_call_id(message.tool_call_id, f"{path}.toolCallId")
+                self._add_item(FunctionCallOutput(call_id=id, output=_to_text(message.content)), path)
             case "error":
                 pass  # shown by the client to its user; the model never sent it
-
-    def _add_item(self, item: Item, path: str) -> None:
-        self.items.append(item)
-        self.item_paths.append(path)
 
     def _convert_assistant(self, message: HashbrownMessage, path: str) -> None:
         # Providers verify reasoning signatures by position, so it goes back where it stood.
@@ -332,34 +320,20 @@ class HashbrownTranscript:
             self._add_reasoning(call, BEFORE_TEXT, path)
         if text := _to_text(message.content):
             part = OutputText(text=text)
-            self._add_item(MessageItem(role="assistant", content=[part]), path)
+            self._add_item(Message(role="assistant", content=[part]), path)
         for index, call in enumerate(message.tool_calls):
             place = f"{path}.toolCalls[{index}]"
             self._add_reasoning(call, BEFORE_CALL, place)
-            id = self._calls[call.id] = unique_call_id(call.id, self._used_ids)
             # An empty string is not JSON, and some providers reject it.
             arguments = _to_text(call.function.arguments) or "{}"
-            item = FunctionCall(call_id=id, name=call.function.name, arguments=arguments)
-            self._add_item(item, place)
+            id = self._new_call_id(call.id)
+            self._add_item(FunctionCall(call_id=id, name=call.function.name, arguments=arguments), place)
             if call.metadata and call.metadata.keys() - {METADATA_KEY}:
                 self.unused_fields.append(f"{place}.metadata")
 
     def _add_reasoning(self, call: HashbrownToolCall, when: str, path: str) -> None:
         for sealed in read_sealed_reasoning(call.metadata, when):
             self._add_item(Reasoning(encrypted_content=sealed), path)
-
-    def _convert_tool_message(self, message: HashbrownMessage, path: str) -> None:
-        if message.tool_call_id is None:
-            raise _missing_field_error(f"{path}.toolCallId")
-        id = self._calls.get(message.tool_call_id)
-        if id is None:
-            raise RequestError(
-                f"No call '{message.tool_call_id[:80]}' comes before this message. "
-                "Send the assistant's message with the call first.",
-                param=f"{path}.toolCallId",
-                code="function_call_not_found",
-            )
-        self._add_item(FunctionCallOutput(call_id=id, output=_to_text(message.content)), path)
 
 
 def _missing_field_error(path: str) -> RequestError:
