@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from antiphon.wire.json import JSONError, JsonLimits, decode, decode_lenient, encode
+from antiphon.wire.json import JSONError, decode, decode_lenient, encode
 
 # Characters that mislead a counter which does not know where strings end.
 tricky = st.text('[]{},:"\\ \n\0aé😀')
@@ -136,13 +136,13 @@ def test_64_mib_of_base64_in_one_string_is_accepted() -> None:
 @given(values)
 def test_limits_match_the_parsed_value(value: Any) -> None:
     data = stdlib.dumps(value, ensure_ascii=False).encode()
-    exact = JsonLimits(depth=depth(value), structure=structure(value))
-    assert decode(data, limits=exact) == value
-    if exact.depth:
+    max_depth, max_structure = depth(value), structure(value)
+    assert decode(data, max_depth=max_depth, max_structure=max_structure) == value
+    if max_depth:
         with pytest.raises(JSONError, match="nests deeper"):
-            decode(data, limits=JsonLimits(depth=exact.depth - 1, structure=exact.structure))
+            decode(data, max_depth=max_depth - 1, max_structure=max_structure)
         with pytest.raises(JSONError, match="brackets and commas"):
-            decode(data, limits=JsonLimits(depth=exact.depth, structure=exact.structure - 1))
+            decode(data, max_depth=max_depth, max_structure=max_structure - 1)
 
 
 @given(values, st.booleans(), st.sampled_from([None, 1]))
@@ -158,7 +158,7 @@ def test_json_of_the_standard_library_is_decoded(value: Any, ascii: bool, indent
 @example(b'["\\ud83d' + b"[" * 100_000)
 def test_any_bytes_are_a_value_or_a_json_error(data: bytes) -> None:
     try:
-        value = decode(data, limits=JsonLimits(depth=10**9, structure=10**9))
+        value = decode(data, max_depth=10**9, max_structure=10**9)
     except JSONError:
         pass
     else:

@@ -5,7 +5,7 @@ two), its headers, its payload, and a checksum of everything before. Numbers are
 """
 
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from struct import Struct as Packed
 from zlib import crc32
 
@@ -95,8 +95,11 @@ class Decoder:
         return EventStreamMessage(headers, data[end:body])
 
 
-HeaderReader = Callable[[bytes, int], tuple[HeaderValue, int]]
-"""Reads a value at a position; returns it and the position after it."""
+_NAME_LENGTH, _VALUE_LENGTH = Packed(">B"), Packed(">H")
+# The types of values: booleans; numbers, timestamps and UUIDs; bytes and text with their length.
+_BOOLEANS = {0: True, 1: False}
+_FIXED_SIZE = {2: Packed(">b"), 3: Packed(">h"), 4: Packed(">i"), 5: Packed(">q"), 8: Packed(">q"), 9: Packed(">16s")}
+_BYTES, _TEXT = 6, 7
 
 
 def _read_headers(head: bytes) -> Mapping[str, HeaderValue]:
@@ -104,60 +107,33 @@ def _read_headers(head: bytes) -> Mapping[str, HeaderValue]:
     place = 0
     try:
         while place < len(head):
-            encoded, place = _read_sized(head, place, _U8)
+            encoded, place = _read_sized(head, place, _NAME_LENGTH)
             name = encoded.decode()
             if name in headers:
                 raise EventStreamError(f"The header {name!r} comes twice.")
-            read = _READERS.get(head[place])
-            if read is None:
-                raise EventStreamError(f"A header has the unknown type {head[place]}.")
-            headers[name], place = read(head, place + 1)
+            headers[name], place = _read_value(head, place)
     except (struct.error, IndexError, UnicodeDecodeError):
         raise EventStreamError("The headers of a message cannot be read.") from None
     return headers
 
 
-def _read_sized(data: bytes, place: int, size: Packed) -> tuple[bytes, int]:
-    start = place + size.size
-    end = start + size.unpack_from(data, place)[0]
-    return _slice(data, start, end), end
+def _read_value(data: bytes, place: int) -> tuple[HeaderValue, int]:
+    """Read a header's type and value; return the value and the position after it."""
+    kind, place = data[place], place + 1
+    if kind in _BOOLEANS:
+        return _BOOLEANS[kind], place
+    if packed := _FIXED_SIZE.get(kind):
+        return packed.unpack_from(data, place)[0], place + packed.size
+    if kind not in (_BYTES, _TEXT):
+        raise EventStreamError(f"A header has the unknown type {kind}.")
+    value, place = _read_sized(data, place, _VALUE_LENGTH)
+    return value.decode() if kind == _TEXT else value, place
 
 
-def _slice(data: bytes, start: int, end: int) -> bytes:
+def _read_sized(data: bytes, place: int, length: Packed) -> tuple[bytes, int]:
+    start = place + length.size
+    end = start + length.unpack_from(data, place)[0]
     # Slicing would silently return fewer bytes.
     if end > len(data):
         raise IndexError
-    return data[start:end]
-
-
-def _read_bytes(data: bytes, place: int) -> tuple[HeaderValue, int]:
-    return _read_sized(data, place, _U16)
-
-
-def _read_text(data: bytes, place: int) -> tuple[HeaderValue, int]:
-    value, place = _read_sized(data, place, _U16)
-    return value.decode(), place
-
-
-def _read_uuid(data: bytes, place: int) -> tuple[HeaderValue, int]:
-    return _slice(data, place, place + 16), place + 16
-
-
-def _number_reader(form: str) -> HeaderReader:
-    packed = Packed(form)
-    return lambda data, place: (packed.unpack_from(data, place)[0], place + packed.size)
-
-
-_U8, _U16 = Packed(">B"), Packed(">H")
-_READERS: dict[int, HeaderReader] = {
-    0: lambda data, place: (True, place),
-    1: lambda data, place: (False, place),
-    2: _number_reader(">b"),
-    3: _number_reader(">h"),
-    4: _number_reader(">i"),
-    5: _number_reader(">q"),
-    6: _read_bytes,
-    7: _read_text,
-    8: _number_reader(">q"),
-    9: _read_uuid,
-}
+    return data[start:end], end

@@ -26,20 +26,13 @@ class JSONError(ValueError):
     """Bytes that are not JSON, or a value that JSON cannot express."""
 
 
-class JsonLimits(msgspec.Struct, frozen=True):
-    """How deep a text may nest, and how many of `[`, `{` and `,` it may hold outside strings."""
+def decode(data: Buffer, *, max_depth: int = 128, max_structure: int = 200_000) -> object:
+    """Parse exactly one JSON text, or raise JSONError.
 
-    depth: int = 128
-    structure: int = 200_000
-
-
-DEFAULT_LIMITS = JsonLimits()
-
-
-def decode(data: Buffer, *, limits: JsonLimits = DEFAULT_LIMITS) -> object:
-    """Parse exactly one JSON text, or raise JSONError."""
+    The limits are how deep it may nest, and how many of `[`, `{` and `,` it may hold outside strings.
+    """
     text = bytes(data)
-    _check_structure(text, limits)
+    _check_structure(text, max_depth, max_structure)
     return _parse(text)
 
 
@@ -87,30 +80,28 @@ def encode(value: object) -> bytes:
         raise JSONError(f"Cannot write JSON: {error}. Give plain JSON values.") from error
 
 
-def _check_structure(text: bytes, limits: JsonLimits) -> None:
+def _check_structure(text: bytes, max_depth: int, max_structure: int) -> None:
     """Check that a text is not too expensive to parse; raises JSONError."""
     # Nearly every text passes this cheap test; brackets in strings only make its count too high.
     openings = text.count(b"[") + text.count(b"{")
-    if openings <= limits.depth and openings + text.count(b",") <= limits.structure:
+    if openings <= max_depth and openings + text.count(b",") <= max_structure:
         return
-    bare = _remove_strings(text, limits)
-    if bare is None or len(bare.translate(None, _NOT_STRUCTURE)) > limits.structure:
-        raise JSONError(
-            f"The JSON holds more than {limits.structure} brackets and commas. Send fewer or larger values."
-        )
+    bare = _remove_strings(text, max_structure)
+    if bare is None or len(bare.translate(None, _NOT_STRUCTURE)) > max_structure:
+        raise JSONError(f"The JSON holds more than {max_structure} brackets and commas. Send fewer or larger values.")
     steps = memoryview(bare.translate(_STEPS, _NOT_BRACKETS)).cast("b")
-    if max(accumulate(steps), default=0) > limits.depth:
-        raise JSONError(f"The JSON nests deeper than {limits.depth} levels. Flatten it.")
+    if max(accumulate(steps), default=0) > max_depth:
+        raise JSONError(f"The JSON nests deeper than {max_depth} levels. Flatten it.")
 
 
-def _remove_strings(text: bytes, limits: JsonLimits) -> bytes | None:
-    """Remove all strings from a text; None if it has more strings than the limits allow.
+def _remove_strings(text: bytes, max_structure: int) -> bytes | None:
+    """Remove all strings from a text; None if it has more strings than `max_structure` allows.
 
     The result is exact up to the first syntax error, and nothing after an error is parsed.
     """
     unescaped = text.replace(rb"\\", b"").replace(rb"\"", b"")
     # Each bracket or comma makes room for one key and one value; each string has two quotes.
-    quotes = 2 * (2 * limits.structure + 1)
+    quotes = 2 * (2 * max_structure + 1)
     pieces = unescaped.split(b'"', quotes + 1)
     return b"".join(pieces[::2]) if len(pieces) <= quotes + 1 else None
 
@@ -156,7 +147,7 @@ def _parse_finite(number: str) -> float:
     return value
 
 
-# "NaN" and "Infinity" reach `_finite` as constants, 1e999 as a float.
+# "NaN" and "Infinity" reach `_parse_finite` as constants, 1e999 as a float.
 _surrogate_decoder = json.JSONDecoder(parse_constant=_parse_finite, parse_float=_parse_finite)
 _decoder = msgspec.json.Decoder()
 _encoder = msgspec.json.Encoder()

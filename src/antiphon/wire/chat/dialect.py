@@ -15,7 +15,7 @@ from typing import ClassVar
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
-from antiphon.protocol.errors import ErrorPayload, RequestError
+from antiphon.protocol.errors import ErrorPayload
 from antiphon.protocol.events import (
     Event,
     FunctionCallArgumentsDelta,
@@ -49,7 +49,7 @@ from antiphon.protocol.request import Request
 from antiphon.protocol.response import Response, ResponseUsage
 from antiphon.protocol.struct import encode, to_builtins
 from antiphon.wire.chat.request import ChatRequest
-from antiphon.wire.openresponses import EncodedEvent, OpenAIDialect, failure_payload
+from antiphon.wire.openresponses import Dialect, EncodedEvent, failure_payload, rename_openai_error
 
 SEPARATOR = "\n\n"
 """Between two messages, and between two pieces of reasoning."""
@@ -62,15 +62,6 @@ FINISH_REASONS = {"max_output_tokens": "length", "content_filter": "content_filt
 """The chat names of the reasons why a response is incomplete."""
 
 
-def completion_id(response: Response) -> str:
-    """Return the completion id of a response.
-
-    >>> completion_id(Response(id="resp_0a1b", created_at=0, model="m"))
-    'chatcmpl-0a1b'
-    """
-    return "chatcmpl-" + response.id.rpartition("_")[2]
-
-
 def encode_completion(response: Response, request: ChatRequest) -> Json:
     """Return a response as a completion."""
     message = encode_message(response, request.client_functions)
@@ -80,16 +71,16 @@ def encode_completion(response: Response, request: ChatRequest) -> Json:
         "logprobs": encode_logprobs(response.output),
         "finish_reason": finish_reason(response, called="tool_calls" in message),
     }
-    completion: Json = {
-        "id": completion_id(response),
-        "object": "chat.completion",
-        "created": response.created_at,
-        "model": response.model,
-        "choices": [choice],
-    }
+    completion = common_fields(response, "chat.completion") | {"choices": [choice]}
     if response.usage:
         completion["usage"] = encode_usage(response.usage)
     return completion | extra_fields(response, request)
+
+
+def common_fields(response: Response, object_type: str) -> Json:
+    """Return the fields that a completion and all its chunks share."""
+    id = "chatcmpl-" + response.id.rpartition("_")[2]
+    return {"id": id, "object": object_type, "created": response.created_at, "model": response.model}
 
 
 def encode_message(response: Response, offered: frozenset[str]) -> Json:
@@ -98,7 +89,7 @@ def encode_message(response: Response, offered: frozenset[str]) -> Json:
     texts = [_join_texts(item.content, OutputText) for item in _messages(output)]
     refusals = [_join_texts(item.content, RefusalContent) for item in _messages(output)]
     reasonings = [text for item in output if isinstance(item, Reasoning) for text in reasoning_texts(item)]
-    calls = [item for item in output if is_client_call(item, offered)]
+    calls: list[Item] = [item for item in output if is_client_call(item, offered)]
     calls += find_unanswered_calls(output, offered)
     content, refusal = SEPARATOR.join(filter(None, texts)), SEPARATOR.join(filter(None, refusals))
     message: Json = {"role": "assistant", "content": content, "refusal": refusal or None}
@@ -118,13 +109,11 @@ def reasoning_texts(item: Reasoning) -> list[str]:
     return raw or [text for part in item.summary if (text := content_text(part))]
 
 
-def find_unanswered_calls(output: Sequence[Item], offered: frozenset[str]) -> Iterator[Item]:
-    """Yield the calls that the client did not offer and the response does not answer."""
+def find_unanswered_calls(output: Sequence[Item], offered: frozenset[str]) -> list[FunctionCall]:
+    """Return the calls that the client did not offer and the response does not answer."""
     answered = {item.call_id for item in output if isinstance(item, FunctionCallOutput)}
-    for item in output:
-        is_open = isinstance(item, FunctionCall) and item.call_id not in answered
-        if is_open and not is_client_call(item, offered):
-            yield item
+    own = (item for item in output if isinstance(item, FunctionCall) and item.name not in offered)
+    return [item for item in own if item.call_id not in answered]
 
 
 def is_client_call(item: Item, offered: frozenset[str]) -> bool:
@@ -150,29 +139,26 @@ def encode_annotations(output: Iterable[Item]) -> list[Json]:
     citations: list[Json] = []
     length = 0
     for item in _messages(output):
-        texts = [part for part in item.content if isinstance(part, OutputText)]
+        texts = _output_texts(item)
         # The same separator as between the messages of the joined content.
         if length and any(part.text for part in texts):
             length += len(SEPARATOR)
         for part in texts:
-            citations += [_encode_citation(n, length) for n in part.annotations if isinstance(n, UrlCitation)]
+            for cited in part.annotations:
+                if isinstance(cited, UrlCitation):
+                    span = {"start_index": cited.start_index + length, "end_index": cited.end_index + length}
+                    citation = {**span, "title": cited.title, "url": cited.url}
+                    citations.append({"type": "url_citation", "url_citation": citation})
             length += len(part.text)
     return citations
-
-
-def _encode_citation(cited: UrlCitation, offset: int) -> Json:
-    span = {"start_index": cited.start_index + offset, "end_index": cited.end_index + offset}
-    citation = {**span, "title": cited.title, "url": cited.url}
-    return {"type": "url_citation", "url_citation": citation}
 
 
 def encode_logprobs(output: Iterable[Item]) -> Json | None:
     """Return the log probabilities of all text, None if there are none."""
     logprobs: list[LogProb] = []
     for item in _messages(output):
-        for part in item.content:
-            if isinstance(part, OutputText) and part.logprobs:
-                logprobs += part.logprobs
+        for part in _output_texts(item):
+            logprobs += part.logprobs or ()
     return {"content": to_builtins(logprobs), "refusal": None} if logprobs else None
 
 
@@ -196,21 +182,20 @@ def encode_usage(usage: ResponseUsage) -> Json:
 
 def extra_fields(response: Response, request: ChatRequest) -> Json:
     """Return the fields beside `choices`; warnings have the chat's parameter names."""
+    warnings = list(request.warnings)
+    for warning in response.warnings or ():
+        param = warning.param and request.param_name(warning.param)
+        warnings.append(replace(warning, param=param))
     fields: Json = {"service_tier": response.service_tier}
-    warnings = [
-        *request.warnings,
-        *(
-            replace(warning, param=request.param_name(warning.param)) if warning.param else warning
-            for warning in response.warnings or ()
-        ),
-    ]
-    if warnings:
-        fields["antiphon:warnings"] = to_builtins(warnings)
-    return fields
+    return fields | {"antiphon:warnings": to_builtins(warnings)} if warnings else fields
 
 
 def _messages(output: Iterable[Item]) -> Iterator[Message]:
     return (item for item in output if isinstance(item, Message))
+
+
+def _output_texts(message: Message) -> list[OutputText]:
+    return [part for part in message.content if isinstance(part, OutputText)]
 
 
 def _join_texts(content: Iterable[Content], kind: type[OutputText] | type[RefusalContent]) -> str:
@@ -254,15 +239,8 @@ class ChunkEncoder:
         return write(self, event) if write else []
 
     def _encode_created(self, event: ResponseCreated) -> list[bytes]:
-        response = event.response
-        common: Json = {
-            "id": completion_id(response),
-            "object": CHUNK,
-            "created": response.created_at,
-            "model": response.model,
-        }
         usage = b',"usage":null' if self._request.include_usage else b""
-        self._chunk_prefix = encode(common)[:-1] + b',"choices":'
+        self._chunk_prefix = encode(common_fields(event.response, CHUNK))[:-1] + b',"choices":'
         self._delta_prefix = self._chunk_prefix + b'[{"index":0,"delta":'
         self._delta_suffix = b',"logprobs":null,"finish_reason":null}]' + usage + b"}"
         self._text_prefix = b"data: " + self._delta_prefix + b'{"content":'
@@ -306,13 +284,11 @@ class ChunkEncoder:
     def _encode_text(self, event: OutputTextDelta) -> list[bytes]:
         if event.delta:
             self._text_output_index = event.output_index
+        if event.logprobs is UNSET:
+            return self._encode_growth("content", event.output_index, event.delta, event.obfuscation)
         text = self._separate("content", event.output_index, event.delta)
-        if event.logprobs is not UNSET:
-            logprobs = {"content": to_builtins(event.logprobs), "refusal": None}
-            return self._encode_delta({"content": text} if text else {}, logprobs=logprobs)
-        if not text:
-            return []
-        return self._encode_delta({"content": text}, **_obfuscation_field(event.obfuscation))
+        logprobs = {"content": to_builtins(event.logprobs), "refusal": None}
+        return self._encode_delta({"content": text} if text else {}, logprobs=logprobs)
 
     def _encode_refusal(self, event: RefusalDelta) -> list[bytes]:
         return self._encode_growth("refusal", event.output_index, event.delta)
@@ -347,7 +323,7 @@ class ChunkEncoder:
         response = event.response
         chunks: list[bytes] = []
         # Only the end of a response shows which of the agent's own calls were not answered.
-        others = list(find_unanswered_calls(response.output, self._client_functions))
+        others = find_unanswered_calls(response.output, self._client_functions)
         for index, item in enumerate(others, len(self._call_positions)):
             chunks += self._encode_delta({"tool_calls": [{"index": index, **encode_call(item)}]})
         called = bool(self._call_positions or others)
@@ -384,7 +360,7 @@ def _obfuscation_field(padding: str | UnsetType) -> Json:
 EMPTY_REQUEST = ChatRequest(Request())
 
 
-class ChatDialect(OpenAIDialect):
+class ChatDialect(Dialect):
     """Writes one response as a chat. Chunks depend on earlier ones: create one per response."""
 
     name = "chat"
@@ -411,12 +387,8 @@ class ChatDialect(OpenAIDialect):
     def encode_response(self, response: Response) -> bytes:
         return encode(encode_completion(response, self._request))
 
-    def encode_error(self, payload: ErrorPayload, detail: str | None = None) -> bytes:
-        del detail
-        return encode({"error": to_builtins(self._rename_error(payload))})
-
-    def error_status(self, error: RequestError) -> int:
-        return error.status
-
     def param_name(self, name: str) -> str:
         return self._request.param_name(name)
+
+    def _rename_error(self, payload: ErrorPayload) -> ErrorPayload:
+        return rename_openai_error(payload)
