@@ -4,10 +4,9 @@ struct                   base class of all protocol objects; decoding and encodi
                          access to JSON of any shape
 items, tools             items and their content parts, and the tools that a model may call
 request, response        what a client sends, and what it gets
-events                   the 24 streaming events and the extension event
+events                   the 24 streaming events, the extension event, and the table of streamed texts
 errors                   our exceptions, and the error object of the protocol
 parts                    the vocabulary of adapters and agents: what a model produced
-text_kinds               the table of streamed texts, used by synth, fold, rules and checker
 synth                    parts in, events out: the lifecycle of a response; all text in one message for Hashbrown
 synth_items              the lifecycle of its items, and `SynthOptions`
 fast_text                the text fast path, and the emitter that numbers and folds events

@@ -3,49 +3,29 @@
 A broken rule is a `RuleViolation`, not an exception, so that a whole stream can be checked at once.
 """
 
+import itertools
 from collections.abc import Callable, Iterable
-from typing import ClassVar
+from typing import ClassVar, get_args
 
+from msgspec import UNSET
+
+from antiphon.protocol import events, rules
 from antiphon.protocol.errors import RemoteProtocolError
 from antiphon.protocol.events import (
-    ContentEvent,
-    ContentPartAdded,
-    ContentPartDone,
-    DeltaEvent,
-    ErrorEvent,
-    Event,
-    ExtensionEvent,
-    FunctionCallArgumentsDelta,
-    FunctionCallArgumentsDone,
-    ItemEvent,
-    LifecycleEvent,
-    OutputItemAdded,
-    OutputItemDone,
-    OutputTextAnnotationAdded,
-    ReasoningSummaryPartAdded,
-    ReasoningSummaryPartDone,
-    SummaryEvent,
-    TextDoneEvent,
-)
-from antiphon.protocol.items import Content, FunctionCall, Item, Message, OutputText, Reasoning, content_text
-from antiphon.protocol.response import Response
-from antiphon.protocol.rules import (
-    ITEM_FINAL_STATUSES,
-    ITEM_START_STATUSES,
-    PART_TRANSITIONS,
-    PART_TYPES,
-    RESPONSE_STATUSES_BY_EVENT,
-    RESPONSE_TRANSITIONS,
-    RuleViolation,
-)
-from antiphon.protocol.struct import is_extension_type
-from antiphon.protocol.text_kinds import (
-    DELTA_EVENTS,
-    PART_ADDED_EVENTS,
-    PART_DONE_EVENTS,
     TEXT_DONE_EVENTS,
     TEXT_EVENTS,
+    ContentEvent,
+    Event,
+    ExtensionEvent,
+    ItemEvent,
+    OutputItemDone,
+    SummaryEvent,
+    part_of,
 )
+from antiphon.protocol.items import Content, FunctionCall, Item, OutputText, Reasoning, content_text
+from antiphon.protocol.response import Response
+from antiphon.protocol.rules import PART_TRANSITIONS, RESPONSE_TRANSITIONS, RuleViolation
+from antiphon.protocol.struct import is_extension_type
 
 
 def find_violations(events: Iterable[Event]) -> list[RuleViolation]:
@@ -64,8 +44,8 @@ def check_stream(events: Iterable[Event]) -> None:
 
 
 # A status is optional: reasoning and compaction items have none.
-START = ITEM_START_STATUSES | {None}
-FINAL = ITEM_FINAL_STATUSES | {None}
+START = rules.ITEM_START_STATUSES | {UNSET}
+FINAL = rules.ITEM_FINAL_STATUSES | {UNSET}
 
 
 class CheckedPart:
@@ -84,13 +64,12 @@ class CheckedPart:
 class CheckedItem:
     """An item as its events have described it."""
 
-    __slots__ = ("arguments", "content", "done", "item", "pieces", "summary")
+    __slots__ = ("arguments", "done", "item", "parts", "pieces")
 
     def __init__(self, item: Item) -> None:
         self.item = item
         self.done: Item | None = None
-        self.content: list[CheckedPart] = []
-        self.summary: list[CheckedPart] = []
+        self.parts: dict[str, list[CheckedPart]] = {"content_index": [], "summary_index": []}
         self.pieces: list[str] = [item.arguments] if isinstance(item, FunctionCall) else []
         self.arguments: str | None = None
 
@@ -113,9 +92,9 @@ class StreamChecker:
         before = len(self.violations)
         self._position += 1
         self._check_sequence(event)
-        if isinstance(event, LifecycleEvent):
+        if isinstance(event, events.LifecycleEvent):
             self._check_lifecycle(event)
-        elif isinstance(event, ErrorEvent):
+        elif isinstance(event, events.ErrorEvent):
             self._error_seen = True
         elif not isinstance(event, ExtensionEvent):
             if self._last_lifecycle_type != "response.in_progress":
@@ -161,14 +140,14 @@ class StreamChecker:
         if isinstance(event, ExtensionEvent) and not is_extension_type(event.type):
             self._report("event-type", f"'{event.type}' is neither.")
 
-    def _check_lifecycle(self, event: LifecycleEvent) -> None:
+    def _check_lifecycle(self, event: events.LifecycleEvent) -> None:
         response = event.response
         following = RESPONSE_TRANSITIONS[self._last_lifecycle_type]
         # At the start and after the end, `created-first` and `nothing-after-end` report instead.
         if self._last_lifecycle_type and following and event.type not in following:
             self._report("response-order", f"{event.type} follows {self._last_lifecycle_type}.")
         self._last_lifecycle_type = event.type
-        if response.status not in RESPONSE_STATUSES_BY_EVENT[event.type]:
+        if response.status not in rules.RESPONSE_STATUSES_BY_EVENT[event.type]:
             self._report("response-status", f"{event.type} carries status {response.status}.")
         if response.id != (self._response_id or response.id):
             self._report("response-id", f"{response.id} was {self._response_id}.")
@@ -201,19 +180,19 @@ class StreamChecker:
         if usage and usage.total_tokens != usage.input_tokens + usage.output_tokens:
             self._report("usage-adds-up", f"{usage.total_tokens} is not the sum.")
 
-    def _check_item_added(self, event: OutputItemAdded) -> None:
+    def _check_item_added(self, event: events.OutputItemAdded) -> None:
         item = event.item
         if event.output_index != len(self._items):
             self._report("index-gapless", f"{event.output_index} instead of {len(self._items)}.")
         self._check_item_id(item)
+        status = getattr(item, "status", UNSET)
         # A reasoning item has no status of its own; some servers send one anyway.
-        if not isinstance(item, Reasoning) and _item_status(item) not in START:
-            self._report("item-status", f"Item {event.output_index} is added as {_item_status(item)}.")
+        if not isinstance(item, Reasoning) and status not in START:
+            self._report("item-status", f"Item {event.output_index} is added as {status}.")
         self._items.append(CheckedItem(item))
 
     def _check_item_done(self, event: OutputItemDone) -> None:
-        state = self._find_item(event.output_index, event.type)
-        if state is None:
+        if (state := self._find_item(event)) is None:
             return
         item = event.item
         if _item_identity(item) != _item_identity(state.item):
@@ -221,7 +200,7 @@ class StreamChecker:
         self._check_final_status(item, event.output_index)
         if any(earlier.done is None for earlier in self._items[: event.output_index]):
             self._report("done-in-order", f"Item {event.output_index} is done too early.")
-        for part in [*state.content, *state.summary]:
+        for part in itertools.chain(*state.parts.values()):
             if PART_TRANSITIONS[part.state]:
                 self._report("part-done", f"A part of item {event.output_index} is still open.")
         self._check_item_content(state, item)
@@ -233,68 +212,52 @@ class StreamChecker:
         self._item_ids.add(item.id)
 
     def _check_final_status(self, item: Item, index: int) -> None:
-        if _item_status(item) not in FINAL:
-            self._report("item-status", f"Item {index} is done as {_item_status(item)}.")
+        if (status := getattr(item, "status", UNSET)) not in FINAL:
+            self._report("item-status", f"Item {index} is done as {status}.")
 
-    # An extension item has no events of its own, so there is nothing to compare.
     def _check_item_content(self, state: CheckedItem, item: Item) -> None:
-        match item:
-            case Message():
-                if item.content != [part.part for part in state.content]:
-                    self._report("item-content", "Its content is not what the parts were.")
-            case Reasoning():
-                content = item.content or []
-                if content != [part.part for part in state.content]:
-                    self._report("item-content", "Its content is not what the parts were.")
-                if item.summary != [part.part for part in state.summary]:
-                    self._report("item-content", "Its summary is not what the parts were.")
-            case FunctionCall():
-                if state.arguments is None:
-                    self._report("arguments-done", "They were never done.")
-                elif item.arguments != state.arguments:
-                    self._report("item-content", "Its arguments are not what the events carried.")
-            case _:
-                pass
+        if isinstance(item, FunctionCall):
+            if state.arguments is None:
+                self._report("arguments-done", "They were never done.")
+            elif item.arguments != state.arguments:
+                self._report("item-content", "Its arguments are not what the events carried.")
+        for index_field, parts in state.parts.items():
+            # Only messages and reasoning have these fields; an extension item has no events of its own.
+            field = index_field.removesuffix("_index")
+            if hasattr(item, field) and (getattr(item, field) or []) != [part.part for part in parts]:
+                self._report("item-content", f"Its {field} is not what the parts were.")
 
-    def _find_item(self, index: int, type: str) -> CheckedItem | None:
+    def _find_item(self, event: OutputItemDone | ItemEvent) -> CheckedItem | None:
+        index = event.output_index
         if not 0 <= index < len(self._items):
-            self._report("item-added", f"{type} names item {index}, which was never added.")
+            self._report("item-added", f"{event.type} names item {index}, which was never added.")
             return None
         state = self._items[index]
         if state.done is not None:
-            self._report("item-open", f"{type} names item {index}, which is done.")
+            self._report("item-open", f"{event.type} names item {index}, which is done.")
             return None
-        return state
-
-    def _find_event_item(self, event: ItemEvent) -> CheckedItem | None:
-        state = self._find_item(event.output_index, event.type)
-        if state and event.item_id != state.item.id:
+        if isinstance(event, ItemEvent) and event.item_id != state.item.id:
             self._report("id-stable", f"{event.type} names {event.item_id}, not {state.item.id}.")
         return state
 
-    def _check_part_added(self, event: ContentPartAdded | ReasoningSummaryPartAdded) -> None:
-        if (state := self._find_event_item(event)) is None:
+    def _check_part_added(self, event: events.PartAddedEvent) -> None:
+        if (state := self._find_item(event)) is None:
             return
-        if isinstance(event, ContentPartAdded):
-            parts, index, field = state.content, event.content_index, "content_index"
-        else:
-            parts, index, field = state.summary, event.summary_index, "summary_index"
+        index_field, index = part_of(event)
+        parts = state.parts[index_field]
         if index != len(parts):
             self._report("part-index", f"{index} instead of {len(parts)}.")
-        allowed = PART_TYPES.get((state.item.type, field), ())
+        allowed = rules.PART_TYPES.get((state.item.type, index_field), ())
         if event.part.type not in allowed and not is_extension_type(event.part.type):
             self._report("part-kind", f"A {state.item.type} item cannot hold {event.part.type}.")
         parts.append(CheckedPart(event.part))
 
     def _advance_part(self, event: ContentEvent | SummaryEvent, step: str) -> CheckedPart | None:
         """Find the part of an event and move it to its next state."""
-        if (state := self._find_event_item(event)) is None:
+        if (state := self._find_item(event)) is None:
             return None
-        parts, index = (
-            (state.content, event.content_index)
-            if isinstance(event, ContentEvent)
-            else (state.summary, event.summary_index)
-        )
+        index_field, index = part_of(event)
+        parts = state.parts[index_field]
         if not 0 <= index < len(parts):
             self._report("part-added", f"{event.type} names part {index}, which was never added.")
             return None
@@ -310,16 +273,16 @@ class StreamChecker:
         part.state = PART_TRANSITIONS[part.state][step]
         return part
 
-    def _check_delta(self, event: DeltaEvent) -> None:
-        if isinstance(event, FunctionCallArgumentsDelta):
+    def _check_delta(self, event: events.DeltaEvent) -> None:
+        if isinstance(event, events.FunctionCallArgumentsDelta):
             if state := self._find_open_call(event):
                 state.pieces.append(event.delta)
         elif part := self._advance_part(event, "delta"):
             part.pieces.append(event.delta)
 
-    def _check_text_done(self, event: TextDoneEvent) -> None:
+    def _check_text_done(self, event: events.TextDoneEvent) -> None:
         text: str = getattr(event, TEXT_DONE_EVENTS[type(event)].text_field)
-        if isinstance(event, FunctionCallArgumentsDone):
+        if isinstance(event, events.FunctionCallArgumentsDone):
             if (state := self._find_open_call(event)) is None:
                 return
             state.arguments, pieces = text, state.pieces
@@ -330,7 +293,7 @@ class StreamChecker:
         if text != "".join(pieces):
             self._report("deltas-add-up", f"{event.type} has another text than the deltas.")
 
-    def _check_part_done(self, event: ContentPartDone | ReasoningSummaryPartDone) -> None:
+    def _check_part_done(self, event: events.PartDoneEvent) -> None:
         if part := self._advance_part(event, "part_done"):
             if event.part.type != part.part.type:
                 self._report("part-kind", f"{part.part.type} became {event.part.type}.")
@@ -338,14 +301,14 @@ class StreamChecker:
                 self._report("deltas-add-up", f"{event.type} has another text than the deltas.")
             part.part = event.part
 
-    def _check_annotation(self, event: OutputTextAnnotationAdded) -> None:
+    def _check_annotation(self, event: events.OutputTextAnnotationAdded) -> None:
         if part := self._advance_part(event, "annotation"):
             if event.annotation_index != part.annotations:
                 self._report("annotation-index", f"{event.annotation_index} instead of {part.annotations}.")
             part.annotations += 1
 
-    def _find_open_call(self, event: FunctionCallArgumentsDelta | FunctionCallArgumentsDone) -> CheckedItem | None:
-        if (state := self._find_event_item(event)) is None:
+    def _find_open_call(self, event: ItemEvent) -> CheckedItem | None:
+        if (state := self._find_item(event)) is None:
             return None
         if not isinstance(state.item, FunctionCall):
             self._report("part-kind", f"{event.type} belongs in no {state.item.type} item.")
@@ -356,19 +319,14 @@ class StreamChecker:
         return state
 
     HANDLERS: ClassVar[dict[object, Callable[..., None]]] = {
-        OutputItemAdded: _check_item_added,
+        events.OutputItemAdded: _check_item_added,
         OutputItemDone: _check_item_done,
-        **dict.fromkeys(PART_ADDED_EVENTS, _check_part_added),
-        **dict.fromkeys(DELTA_EVENTS, _check_delta),
+        **dict.fromkeys(get_args(events.PartAddedEvent), _check_part_added),
+        **dict.fromkeys(events.DELTA_EVENTS, _check_delta),
         **dict.fromkeys(TEXT_DONE_EVENTS, _check_text_done),
-        **dict.fromkeys(PART_DONE_EVENTS, _check_part_done),
-        OutputTextAnnotationAdded: _check_annotation,
+        **dict.fromkeys(get_args(events.PartDoneEvent), _check_part_done),
+        events.OutputTextAnnotationAdded: _check_annotation,
     }
-
-
-def _item_status(item: Item) -> str | None:
-    status = getattr(item, "status", None)
-    return status if isinstance(status, str) else None
 
 
 def _item_identity(item: Item) -> tuple[object, ...]:

@@ -1,14 +1,26 @@
-"""The 24 streaming events, and the extension event.
+"""The 24 streaming events and the extension event, and the table of streamed texts.
 
-Every event is either a delta or a step of a state machine; `rules` has the tables of both.
+Every event is either a delta or a step of a state machine; `rules` has the tables of both. The
+synthesizer, the fold, the rules and the reader of foreign streams all use the one table of texts.
 """
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Literal, cast
 
 from msgspec import UNSET, UnsetType
 
 from antiphon.protocol.errors import ErrorPayload
-from antiphon.protocol.items import Content, Item, LogProb, TextAnnotation
+from antiphon.protocol.items import (
+    Content,
+    Item,
+    LogProb,
+    OutputText,
+    ReasoningText,
+    RefusalContent,
+    SummaryText,
+    TextAnnotation,
+)
 from antiphon.protocol.response import Response
 from antiphon.protocol.struct import ExtensionStruct, ProtocolStruct, decode_as
 
@@ -238,17 +250,17 @@ LifecycleEvent = (
 )
 DeltaEvent = OutputTextDelta | RefusalDelta | ReasoningDelta | ReasoningSummaryTextDelta | FunctionCallArgumentsDelta
 TextDoneEvent = OutputTextDone | RefusalDone | ReasoningDone | ReasoningSummaryTextDone | FunctionCallArgumentsDone
+PartAddedEvent = ContentPartAdded | ReasoningSummaryPartAdded
+PartDoneEvent = ContentPartDone | ReasoningSummaryPartDone
+PartEvent = PartAddedEvent | PartDoneEvent
 Event = (
     LifecycleEvent
     | DeltaEvent
     | TextDoneEvent
     | OutputItemAdded
     | OutputItemDone
-    | ContentPartAdded
-    | ContentPartDone
+    | PartEvent
     | OutputTextAnnotationAdded
-    | ReasoningSummaryPartAdded
-    | ReasoningSummaryPartDone
     | ErrorEvent
     | ExtensionEvent
 )
@@ -260,3 +272,79 @@ TERMINAL_EVENTS = (ResponseCompleted, ResponseFailed, ResponseIncomplete)
 def decode_event(raw: object) -> Event:
     """Decode an event from JSON builtins; raise InvalidValueError if it is none."""
     return cast("Event", decode_as(Event, raw))
+
+
+def part_of(event: ItemEvent) -> tuple[str, int]:
+    """Return the part that an event is about: the field that holds its index, and the index."""
+    if isinstance(event, ContentEvent):
+        return "content_index", event.content_index
+    return ("summary_index", event.summary_index) if isinstance(event, SummaryEvent) else ("", 0)
+
+
+EventFactory = Callable[..., Event]
+
+
+@dataclass(frozen=True, slots=True)
+class TextKind:
+    """One kind of streamed text: the item and part it belongs to, and its events."""
+
+    item_type: str
+    content_type: str
+    """The type of its content part; empty for arguments, which are a field of the item."""
+    delta_event: EventFactory
+    text_done_event: EventFactory
+    empty_part: Callable[[], Content] = lambda: OutputText(text="")
+    text_field: str = "text"
+    """The field of the done event that holds the whole text."""
+    index_field: str = "content_index"
+    """The event field with the part's index; empty for arguments."""
+    part_added_event: EventFactory | None = ContentPartAdded
+    part_done_event: EventFactory | None = ContentPartDone
+    # The specification gives every delta but a refusal's an `obfuscation` field.
+    obfuscatable: bool = True
+
+
+OUTPUT_TEXT = TextKind("message", "output_text", OutputTextDelta, OutputTextDone)
+REFUSAL = TextKind(
+    "message",
+    "refusal",
+    RefusalDelta,
+    RefusalDone,
+    lambda: RefusalContent(refusal=""),
+    text_field="refusal",
+    obfuscatable=False,
+)
+REASONING_TEXT = TextKind("reasoning", "reasoning_text", ReasoningDelta, ReasoningDone, lambda: ReasoningText(text=""))
+SUMMARY_TEXT = TextKind(
+    "reasoning",
+    "summary_text",
+    ReasoningSummaryTextDelta,
+    ReasoningSummaryTextDone,
+    lambda: SummaryText(text=""),
+    index_field="summary_index",
+    part_added_event=ReasoningSummaryPartAdded,
+    part_done_event=ReasoningSummaryPartDone,
+)
+CALL_ARGUMENTS = TextKind(
+    "function_call",
+    "",
+    FunctionCallArgumentsDelta,
+    FunctionCallArgumentsDone,
+    text_field="arguments",
+    index_field="",
+    part_added_event=None,
+    part_done_event=None,
+)
+
+# Everything below is derived: the fold and the checker build their dispatch tables from it.
+_ALL = (OUTPUT_TEXT, REFUSAL, REASONING_TEXT, SUMMARY_TEXT, CALL_ARGUMENTS)
+
+TEXT_KINDS = {kind.content_type: kind for kind in _ALL if kind.content_type}
+"""The kind of text in each type of content part."""
+
+DELTA_EVENTS: dict[object, TextKind] = {kind.delta_event: kind for kind in _ALL}
+TEXT_DONE_EVENTS: dict[object, TextKind] = {kind.text_done_event: kind for kind in _ALL}
+
+# Annotations belong to output text only.
+TEXT_EVENTS = DELTA_EVENTS | TEXT_DONE_EVENTS | {OutputTextAnnotationAdded: OUTPUT_TEXT}
+"""The kind of text that each event inside a text belongs to."""

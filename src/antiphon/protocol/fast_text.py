@@ -11,10 +11,9 @@ from collections.abc import Callable
 from msgspec.structs import replace
 
 from antiphon.protocol.errors import LocalProtocolError
-from antiphon.protocol.events import Event
+from antiphon.protocol.events import Event, TextKind
 from antiphon.protocol.fold import Fold
 from antiphon.protocol.surrogates import SurrogateJoiner
-from antiphon.protocol.text_kinds import TextKind
 
 
 class EventEmitter:
@@ -68,15 +67,17 @@ class OpenText:
         "text_fast_path",
     )
 
-    def __init__(self, kind: TextKind, part: int, index: int, location: dict[str, object]) -> None:
+    def __init__(self, kind: TextKind, part: int, index: int, item_id: str, output_index: int) -> None:
         self.kind = kind
         self.part = part
         """The number that the source gave to this piece."""
         self.index = index
         """Our own content_index or summary_index."""
-        self.location = location
+        self.location: dict[str, object] = {"item_id": item_id, "output_index": output_index}
         """The fields that locate each event of the text: item_id, output_index and the index."""
-        self.delta_template = kind.delta_event(sequence_number=0, delta="", **location)
+        if kind.index_field:
+            self.location[kind.index_field] = index
+        self.delta_template = kind.delta_event(sequence_number=0, delta="", **self.location)
         self.joiner = SurrogateJoiner()
         self.annotations = 0
         self.done_emitted = False

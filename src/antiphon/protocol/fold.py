@@ -7,44 +7,14 @@ this fold, so they cannot disagree.
 from collections.abc import Callable, Iterable
 from typing import ClassVar, get_args
 
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET
 from msgspec.structs import replace
 
+from antiphon.protocol import events, items
 from antiphon.protocol.errors import RemoteProtocolError
-from antiphon.protocol.events import (
-    ContentEvent,
-    ContentPartAdded,
-    ContentPartDone,
-    DeltaEvent,
-    Event,
-    ItemEvent,
-    LifecycleEvent,
-    OutputItemAdded,
-    OutputItemDone,
-    OutputTextAnnotationAdded,
-    OutputTextDelta,
-    ReasoningSummaryPartAdded,
-    ReasoningSummaryPartDone,
-    SummaryEvent,
-    TextDoneEvent,
-)
-from antiphon.protocol.items import (
-    Content,
-    FunctionCall,
-    Item,
-    LogProb,
-    Message,
-    OutputText,
-    Reasoning,
-    ReasoningText,
-    RefusalContent,
-    SummaryText,
-    TextAnnotation,
-    TextContent,
-    content_text,
-)
+from antiphon.protocol.events import ContentEvent, Event, SummaryEvent, part_of
+from antiphon.protocol.items import Content, Item, LogProb, TextAnnotation
 from antiphon.protocol.response import Response
-from antiphon.protocol.text_kinds import DELTA_EVENTS, PART_ADDED_EVENTS, PART_DONE_EVENTS, TEXT_DONE_EVENTS
 
 
 def fold(events: Iterable[Event]) -> Response:
@@ -63,7 +33,7 @@ class PartDraft:
     def __init__(self, part: Content) -> None:
         self.part = part
         # Concatenating a string per delta would be quadratic: collect pieces, join on demand.
-        self.pieces = [text] if (text := content_text(part)) else []
+        self.pieces = [text] if (text := items.content_text(part)) else []
         self.annotations: list[TextAnnotation] = []
         self.logprobs: list[LogProb] = []
 
@@ -73,49 +43,48 @@ class PartDraft:
             return self.part
         text = "".join(self.pieces)
         match self.part:
-            case OutputText():
-                logprobs: list[LogProb] | UnsetType = self.logprobs or self.part.logprobs
+            case items.OutputText():
                 annotations = [*self.part.annotations, *self.annotations]
+                logprobs = self.logprobs or self.part.logprobs
                 return replace(self.part, text=text, annotations=annotations, logprobs=logprobs)
-            case RefusalContent():
+            case items.RefusalContent():
                 return replace(self.part, refusal=text)
-            case TextContent() | SummaryText() | ReasoningText():
+            case items.TextContent() | items.SummaryText() | items.ReasoningText():
                 return replace(self.part, text=text)
             case _:
                 return self.part
 
 
 class ItemDraft:
-    """An item that is still streamed; `pieces` are the deltas of a call's arguments."""
+    """An item that is still streamed; `pieces` are the deltas of a call's arguments.
 
-    __slots__ = ("content", "done", "item", "pieces", "summary")
+    `parts` has the drafts of its content and of its summary, by index field and index.
+    """
+
+    __slots__ = ("done", "item", "parts", "pieces")
 
     def __init__(self, item: Item) -> None:
         self.item = item
         self.done = False
         self.pieces: list[str] = []
-        self.content: dict[int, PartDraft] = {}
-        self.summary: dict[int, PartDraft] = {}
+        self.parts: dict[str, dict[int, PartDraft]] = {"content_index": {}, "summary_index": {}}
 
     def build(self) -> Item:
         """Return the item with everything that has arrived for it."""
         if self.done:
             return self.item
-        content = _build_parts(self.content)
+        built = {field: [drafts[index].build() for index in sorted(drafts)] for field, drafts in self.parts.items()}
+        content = built["content_index"]
         match self.item:
-            case Message() if content:
+            case items.Message() if content:
                 return replace(self.item, content=content)
-            case FunctionCall() if self.pieces:
+            case items.FunctionCall() if self.pieces:
                 return replace(self.item, arguments="".join(self.pieces))
-            case Reasoning():
-                summary = _build_parts(self.summary) or self.item.summary
+            case items.Reasoning():
+                summary = built["summary_index"] or self.item.summary
                 return replace(self.item, summary=summary, content=content or self.item.content)
             case _:
                 return self.item
-
-
-def _build_parts(drafts: dict[int, PartDraft]) -> list[Content]:
-    return [drafts[index].build() for index in sorted(drafts)]
 
 
 class Fold:
@@ -150,9 +119,7 @@ class Fold:
 
     def part(self, output_index: int, index_field: str, index: int) -> Content:
         """Return one part of an item's content or summary as far as it is known."""
-        draft = self._drafts[output_index]
-        parts = draft.content if index_field == "content_index" else draft.summary
-        return parts[index].build()
+        return self._drafts[output_index].parts[index_field][index].build()
 
     def open_text_pieces(self, output_index: int, index_field: str, index: int) -> list[str]:
         """Return the list that collects the deltas of an open text.
@@ -160,74 +127,54 @@ class Fold:
         The synthesizer appends to it directly, which is what `feed` does for a plain delta.
         """
         draft = self._drafts[output_index]
-        if index_field == "content_index":
-            return draft.content[index].pieces
-        return draft.summary[index].pieces if index_field == "summary_index" else draft.pieces
+        return draft.parts[index_field][index].pieces if index_field else draft.pieces
 
-    def _set_response(self, event: LifecycleEvent) -> None:
+    def _set_response(self, event: events.LifecycleEvent) -> None:
         self._response = event.response
 
-    def _add_item(self, event: OutputItemAdded) -> None:
+    def _add_item(self, event: events.OutputItemAdded) -> None:
         self._drafts[event.output_index] = ItemDraft(event.item)
 
-    def _finish_item(self, event: OutputItemDone) -> None:
-        draft = self._drafts.setdefault(event.output_index, ItemDraft(event.item))
-        draft.item, draft.done = event.item, True
-        # Free the pieces: the finished item holds the text itself.
-        draft.pieces, draft.content, draft.summary = [], {}, {}
+    def _finish_item(self, event: events.OutputItemDone) -> None:
+        # A new draft, without the pieces: the finished item holds the text itself.
+        draft = self._drafts[event.output_index] = ItemDraft(event.item)
+        draft.done = True
 
-    def _set_part(
-        self, event: ContentPartAdded | ContentPartDone | ReasoningSummaryPartAdded | ReasoningSummaryPartDone
-    ) -> None:
+    def _set_part(self, event: events.PartEvent) -> None:
+        index_field, index = part_of(event)
+        self._drafts[event.output_index].parts[index_field][index] = PartDraft(event.part)
+
+    def _add_delta(self, event: events.DeltaEvent) -> None:
+        # Looked up in place, not by `open_text_pieces`: a client folds every delta of a stream.
         draft = self._drafts[event.output_index]
         if isinstance(event, ContentEvent):
-            draft.content[event.content_index] = PartDraft(event.part)
-        else:
-            draft.summary[event.summary_index] = PartDraft(event.part)
-
-    def _text_draft(self, event: ItemEvent) -> PartDraft | ItemDraft:
-        """Return the draft that collects the text an event belongs to."""
-        draft = self._drafts[event.output_index]
-        match event:
-            case ContentEvent():
-                return draft.content[event.content_index]
-            case SummaryEvent():
-                return draft.summary[event.summary_index]
-            case _:
-                return draft
-
-    def _add_delta(self, event: DeltaEvent) -> None:
-        # Looked up in place, not by `_text_draft`: a client folds every delta of a stream.
-        draft = self._drafts[event.output_index]
-        if isinstance(event, ContentEvent):
-            draft.content[event.content_index].pieces.append(event.delta)
+            draft.parts["content_index"][event.content_index].pieces.append(event.delta)
         elif isinstance(event, SummaryEvent):
-            draft.summary[event.summary_index].pieces.append(event.delta)
+            draft.parts["summary_index"][event.summary_index].pieces.append(event.delta)
         else:
             draft.pieces.append(event.delta)
 
-    def _add_text_delta(self, event: OutputTextDelta) -> None:
-        draft = self._drafts[event.output_index].content[event.content_index]
+    def _add_text_delta(self, event: events.OutputTextDelta) -> None:
+        draft = self._drafts[event.output_index].parts["content_index"][event.content_index]
         draft.pieces.append(event.delta)
         if event.logprobs is not UNSET:
             draft.logprobs += event.logprobs
 
-    def _set_text(self, event: TextDoneEvent) -> None:
-        text: str = getattr(event, TEXT_DONE_EVENTS[type(event)].text_field)
-        self._text_draft(event).pieces = [text]
+    def _set_text(self, event: events.TextDoneEvent) -> None:
+        text: str = getattr(event, events.TEXT_DONE_EVENTS[type(event)].text_field)
+        self.open_text_pieces(event.output_index, *part_of(event))[:] = [text]
 
-    def _add_annotation(self, event: OutputTextAnnotationAdded) -> None:
-        draft = self._drafts[event.output_index].content[event.content_index]
+    def _add_annotation(self, event: events.OutputTextAnnotationAdded) -> None:
+        draft = self._drafts[event.output_index].parts["content_index"][event.content_index]
         draft.annotations.append(event.annotation)
 
     HANDLERS: ClassVar[dict[object, Callable[..., None]]] = {
-        **dict.fromkeys(get_args(LifecycleEvent), _set_response),
-        OutputItemAdded: _add_item,
-        OutputItemDone: _finish_item,
-        **dict.fromkeys(PART_ADDED_EVENTS, _set_part),
-        **dict.fromkeys(DELTA_EVENTS, _add_delta),
-        **dict.fromkeys(TEXT_DONE_EVENTS, _set_text),
-        **dict.fromkeys(PART_DONE_EVENTS, _set_part),
-        OutputTextDelta: _add_text_delta,
-        OutputTextAnnotationAdded: _add_annotation,
+        **dict.fromkeys(get_args(events.LifecycleEvent), _set_response),
+        events.OutputItemAdded: _add_item,
+        events.OutputItemDone: _finish_item,
+        **dict.fromkeys(get_args(events.PartEvent), _set_part),
+        **dict.fromkeys(events.DELTA_EVENTS, _add_delta),
+        **dict.fromkeys(events.TEXT_DONE_EVENTS, _set_text),
+        events.OutputTextDelta: _add_text_delta,
+        events.OutputTextAnnotationAdded: _add_annotation,
     }

@@ -1,13 +1,13 @@
 """The rules of a stream, as tables: which events may follow which, and in which states.
 
 `checker` applies them. Our own synthesizer is tested against them and foreign streams are checked
-with them. The events of each kind of text are in `text_kinds`. Every rule has a name and a
-sentence; both appear in warnings, so the names are stable.
+with them. The events of each kind of text are in `events`. Every rule has a name and a sentence;
+both appear in warnings, so the names are stable.
 """
 
 from typing import NamedTuple
 
-from antiphon.protocol.text_kinds import TEXT_KINDS
+from antiphon.protocol.events import TEXT_KINDS
 
 ITEM_STATUS_TRANSITIONS: dict[str, frozenset[str]] = {
     "in_progress": frozenset({"incomplete", "completed", "failed"}),

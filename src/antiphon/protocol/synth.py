@@ -11,35 +11,25 @@ from typing import ClassVar
 from msgspec import UNSET
 from msgspec.structs import asdict, replace
 
-from antiphon.protocol import items, parts
+from antiphon.protocol import events, items, parts
 from antiphon.protocol.errors import ErrorPayload, LocalProtocolError
-from antiphon.protocol.events import (
-    Event,
-    ExtensionEvent,
-    ResponseCompleted,
-    ResponseCreated,
-    ResponseFailed,
-    ResponseIncomplete,
-    ResponseInProgress,
-    ResponseQueued,
-)
+from antiphon.protocol.events import OUTPUT_TEXT, Event
 from antiphon.protocol.fast_text import EventEmitter, TextFastPath
 from antiphon.protocol.fold import Fold
 from antiphon.protocol.items import Item, ItemStatus, Message, Phase, UrlCitation
 from antiphon.protocol.parts import Key, Part
 from antiphon.protocol.response import IncompleteDetails, Response, ResponseError, ResponseUsage, ResponseWarning
-from antiphon.protocol.struct import is_extension_type
+from antiphon.protocol.struct import is_extension_type, omit
 from antiphon.protocol.surrogates import repair_value
 from antiphon.protocol.synth_items import (
     DEFAULT_OPTIONS,
     ID_PREFIXES,
-    ItemKind,
     ItemSynth,
     OpenItem,
     SynthOptions,
+    empty_message,
     find_open_items,
 )
-from antiphon.protocol.text_kinds import OUTPUT_TEXT
 
 SourceText = tuple[Key, int]
 """A text as its source identifies it: its key and its part."""
@@ -58,12 +48,16 @@ class SingleMessageSynth(ItemSynth):
 
     def add_text(self, part: parts.Text) -> None:
         """Add text to the message; an empty delta never ends a refusal."""
-        # Hashbrown gets empty deltas too; one of them must not close an open refusal.
-        if not (part.text or part.logprobs) and self._is_refusing:
-            return
+        open_text = self._message.open_text if self._message else None
+        if open_text and open_text.kind is not OUTPUT_TEXT:
+            # Hashbrown gets empty deltas too; one of them must not close an open refusal.
+            if not (part.text or part.logprobs):
+                return
+            open_text = None
         source_text = (part.key, part.part)
         if source_text not in self._text_offsets:
-            self._text_offsets[source_text] = self._text_length
+            # Summed, not joined: the text is not built while it is streamed.
+            self._text_offsets[source_text] = sum(map(len, open_text.pieces)) if open_text else 0
         if source_text != FIRST_SOURCE_TEXT or part.phase:
             part = parts.Text(part.text, logprobs=part.logprobs)
         super().add_text(part)
@@ -82,19 +76,6 @@ class SingleMessageSynth(ItemSynth):
             )
         super().add_annotation(parts.Annotation(annotation))
 
-    @property
-    def _is_refusing(self) -> bool:
-        open_text = self._message.open_text if self._message else None
-        return open_text is not None and open_text.kind is not OUTPUT_TEXT
-
-    @property
-    def _text_length(self) -> int:
-        open_text = self._message.open_text if self._message else None
-        if open_text is None or open_text.kind is not OUTPUT_TEXT:
-            return 0
-        # Summed, not joined: the text is not built while it is streamed.
-        return sum(map(len, open_text.pieces))
-
     def _add_whole_message(self, message: Message, key: Key) -> None:
         for index, piece in enumerate(message.content):
             if isinstance(piece, items.RefusalContent):
@@ -106,26 +87,25 @@ class SingleMessageSynth(ItemSynth):
             for annotation in piece.annotations if is_text else []:
                 self.add_annotation(parts.Annotation(annotation, key, index))
 
-    def _ensure_item(self, kind: ItemKind, key: Key, phase: Phase | None = None) -> OpenItem:
+    def _ensure_item(self, type: str, key: Key, phase: Phase | None = None) -> OpenItem:
         message = self._message
-        if kind != "message" or message is None:
-            return super()._ensure_item(kind, key, phase)
+        if type != "message" or message is None:
+            return super()._ensure_item(type, key, phase)
         # Text ends reasoning and whole calls, as it does where each has a message of its own.
         if self._current_item is not message:
             self._finish_growing()
         self._current_item = self._last_grown = message
         return message
 
-    def _open_item(self, kind: ItemKind, key: Key, item: Item) -> OpenItem:
+    def _open_item(self, key: Key, item: Item) -> OpenItem:
         if self._message is None:
-            id = self._new_id(ID_PREFIXES["message"])
-            empty = Message(id=id, status="in_progress", role="assistant", content=[])
-            first = super()._open_item("message", 0, item if isinstance(item, Message) else empty)
+            first = item if isinstance(item, Message) else empty_message(self._new_id(ID_PREFIXES["message"]))
+            super()._open_item(0, first)
             # Kept out of the queue, so that no other item waits for it.
             self._message = self._unclosed.pop()
-            if isinstance(item, Message):
-                return first
-        return super()._open_item(kind, key, item)
+            if first is item:
+                return self._message
+        return super()._open_item(key, item)
 
     def _finish_item(self, item: OpenItem) -> None:
         if item is self._message:
@@ -145,10 +125,10 @@ INCOMPLETE_REASONS = {"length": "max_output_tokens", "content_filter": "content_
 """The reason in `incomplete_details`, by finish reason; the other reasons complete a response."""
 
 TERMINAL_EVENT_BY_STATUS = {
-    "completed": ResponseCompleted,
-    "failed": ResponseFailed,
-    "incomplete": ResponseIncomplete,
-    "cancelled": ResponseIncomplete,
+    "completed": events.ResponseCompleted,
+    "failed": events.ResponseFailed,
+    "incomplete": events.ResponseIncomplete,
+    "cancelled": events.ResponseIncomplete,
 }
 NO_USAGE = parts.Usage()
 RESERVED_FIELDS = frozenset({"type", "sequence_number"})
@@ -185,6 +165,7 @@ class Synth:
             parts.Reasoning: self._items.add_reasoning,
             parts.Annotation: self._items.add_annotation,
             parts.Call: self._items.add_call,
+            parts.Whole: self._items.add_whole,
         }
 
     def resume(self, events: Sequence[Event]) -> None:
@@ -207,15 +188,15 @@ class Synth:
     def start(self) -> list[Event]:
         """Announce the response: `created`, then `queued` or `in_progress`."""
         self._initial_warning_count = len(self._warnings)
-        self._emitter.emit(ResponseCreated, response=self._initial_response)
+        self._emitter.emit(events.ResponseCreated, response=self._initial_response)
         if self._initial_response.status != "queued":
             return self.mark_in_progress()
-        self._emitter.emit(ResponseQueued, response=self._initial_response)
+        self._emitter.emit(events.ResponseQueued, response=self._initial_response)
         return self._emitter.take()
 
     def mark_in_progress(self) -> list[Event]:
         """Emit `in_progress`."""
-        self._emitter.emit(ResponseInProgress, response=replace(self._initial_response, status="in_progress"))
+        self._emitter.emit(events.ResponseInProgress, response=replace(self._initial_response, status="in_progress"))
         return self._emitter.take()
 
     def feed(self, part: Part) -> list[Event]:
@@ -251,43 +232,41 @@ class Synth:
         """Forget the parts of a model that has emitted nothing, so that another can answer."""
         self.usage = parts.Usage()
         self._finish_reason = "stop"
-        self._items.forget_nameless_calls()
+        self._items.nameless_calls.clear()
         del self._warnings[self._initial_warning_count :]
 
     def end(self) -> list[Event]:
         """Close every item and emit the terminal event of the finish reason."""
         if self.ended:
             return []
-        self.ended = True
         if reason := INCOMPLETE_REASONS.get(self._finish_reason):
-            self._items.close_all("incomplete")
             status = "cancelled" if reason == "cancelled" else "incomplete"
-            details = IncompleteDetails(reason=reason)
-            response = replace(self._final_response(), status=status, incomplete_details=details)
-            self._emitter.emit(ResponseIncomplete, response=response)
-        else:
-            self._items.close_all("completed")
-            # A model that produced nothing has answered with an empty text.
-            if not (self._items.item_count or self._allow_no_output):
-                self._items.add_empty_message()
-            self._emitter.emit(ResponseCompleted, response=replace(self._final_response(), status="completed"))
-        return self._emitter.take()
+            return self._end_with(status, incomplete_details=IncompleteDetails(reason=reason))
+        # A model that produced nothing has answered with an empty text.
+        if not (self._items.item_count or self._allow_no_output):
+            self._items.open_empty_message()
+        return self._end_with("completed")
 
     def fail(self, error: ErrorPayload) -> list[Event]:
         """Close every unfinished item as incomplete and emit `failed`."""
         if self.ended:
             return []
-        self.ended = True
-        self._items.close_all("incomplete")
-        failure = _build_response_error(error)
-        response = replace(self._final_response(), status="failed", error=failure, incomplete_details=None)
-        self._emitter.emit(ResponseFailed, response=response)
-        return self._emitter.take()
+        return self._end_with("failed", error=_build_response_error(error), incomplete_details=None)
 
     def end_as(self, response: Response) -> list[Event]:
         """End exactly as an earlier response did that was built from the same items."""
+        self._close_items(response.status)
+        return self._emit_end(response)
+
+    def _end_with(self, status: str, **fields: object) -> list[Event]:
+        self._close_items(status)
+        return self._emit_end(replace(self._final_response(), status=status, **fields))
+
+    def _close_items(self, status: str) -> None:
         self.ended = True
-        self._items.close_all("completed" if response.status == "completed" else "incomplete")
+        self._items.close_all("completed" if status == "completed" else "incomplete")
+
+    def _emit_end(self, response: Response) -> list[Event]:
         self._emitter.emit(TERMINAL_EVENT_BY_STATUS[response.status], response=response)
         return self._emitter.take()
 
@@ -303,11 +282,8 @@ class Synth:
         self.ended = True
         self._emitter.take()
         self._emitter.fold = Fold()
-        response = replace(
-            self._initial_response, completed_at=int(self._clock()), status="failed", error=_build_response_error(error)
-        )
-        self._emitter.emit(ResponseFailed, response=response)
-        return self._emitter.take()
+        failure, now = _build_response_error(error), int(self._clock())
+        return self._emit_end(replace(self._initial_response, completed_at=now, status="failed", error=failure))
 
     def _final_response(self) -> Response:
         if self._items.dropped_arguments:
@@ -329,19 +305,15 @@ class Synth:
             warnings=self._warnings or UNSET,
         )
 
-    def _add_whole(self, part: parts.Whole) -> None:
-        self._items.add_whole(part.item)
-
     def _emit_extension(self, part: parts.Extension) -> None:
         if not is_extension_type(part.type):
             raise LocalProtocolError(f"'{part.type}' is not of the form slug:name")
-        data = {name: part.data[name] for name in part.data if name not in RESERVED_FIELDS}
-        self._emitter.emit(ExtensionEvent, type=part.type, extra=repair_value(data) or UNSET)
+        data = omit(part.data, RESERVED_FIELDS)
+        self._emitter.emit(events.ExtensionEvent, type=part.type, extra=repair_value(data) or UNSET)
 
     def _update_usage(self, part: parts.Usage) -> None:
-        given = asdict(part).items()
         # A negative number is not a count: keep what is known.
-        known = {name: value for name, value in given if value is not None and value >= 0}
+        known = {name: value for name, value in asdict(part).items() if value is not None and value >= 0}
         self.usage = replace(self.usage, **known)
 
     def _add_warning(self, part: parts.Warn) -> None:
@@ -358,7 +330,6 @@ class Synth:
     # Unbound functions, unlike `_item_handlers`: bound methods of the synthesizer itself would be
     # a reference cycle, and every response would wait for the garbage collector.
     HANDLERS: ClassVar[dict[type, Callable[..., None]]] = {
-        parts.Whole: _add_whole,
         parts.Extension: _emit_extension,
         parts.Usage: _update_usage,
         parts.Warn: _add_warning,

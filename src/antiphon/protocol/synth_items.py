@@ -8,33 +8,16 @@
   waits for it. The rule `done-in-order` requires this.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable
-from typing import Literal
 
 import msgspec
 from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
-from antiphon.protocol import items, parts
+from antiphon.protocol import events, items, parts
 from antiphon.protocol.errors import LocalProtocolError
 from antiphon.protocol.events import (
-    ContentPartAdded,
-    ContentPartDone,
-    Event,
-    FunctionCallArgumentsDelta,
-    FunctionCallArgumentsDone,
-    ItemEvent,
-    OutputItemAdded,
-    OutputItemDone,
-    OutputTextAnnotationAdded,
-    ReasoningSummaryPartAdded,
-    ReasoningSummaryPartDone,
-)
-from antiphon.protocol.fast_text import EventEmitter, OpenText
-from antiphon.protocol.items import FunctionCall, Item, ItemStatus, Message, Phase, Reasoning
-from antiphon.protocol.parts import Key
-from antiphon.protocol.surrogates import repair_surrogates, repair_value
-from antiphon.protocol.text_kinds import (
     CALL_ARGUMENTS,
     OUTPUT_TEXT,
     REASONING_TEXT,
@@ -42,11 +25,16 @@ from antiphon.protocol.text_kinds import (
     SUMMARY_TEXT,
     TEXT_DONE_EVENTS,
     TEXT_KINDS,
+    Event,
+    ItemEvent,
+    OutputItemAdded,
+    OutputItemDone,
     TextKind,
 )
-
-ItemKind = Literal["message", "reasoning", "call", "whole"]
-ITEM_KINDS: dict[str, ItemKind] = {"message": "message", "reasoning": "reasoning", "function_call": "call"}
+from antiphon.protocol.fast_text import EventEmitter, OpenText
+from antiphon.protocol.items import FunctionCall, Item, ItemStatus, Message, Phase, Reasoning
+from antiphon.protocol.parts import Key
+from antiphon.protocol.surrogates import repair_surrogates, repair_value
 
 
 class SynthOptions(Struct, frozen=True):
@@ -54,19 +42,14 @@ class SynthOptions(Struct, frozen=True):
 
     keep_empty: bool = False
     """Whether empty text deltas become events too."""
-
     obfuscate: Callable[[str], str] | None = None
     """Return the random padding that hides the length of a delta."""
-
     seal: Callable[[Item], Item] | None = None
     """Encrypt the private content of an item before the item is emitted."""
-
     single_message: bool = False
     """Whether all text goes to one message, which is the first item and open to the end."""
-
     reuse_call_ids: bool = False
     """Whether the item of a call has the call_id as its id."""
-
     new_id: Callable[[str], str] | None = None
     """Make item ids in another form than the synthesizer's own source does."""
 
@@ -96,10 +79,10 @@ ID_PREFIXES = {
 class OpenItem:
     """An item that has been added and is not done."""
 
-    __slots__ = ("finished", "id", "index", "key", "kind", "open_text", "part_counts", "source_id", "value")
+    __slots__ = ("finished", "id", "index", "key", "open_text", "part_counts", "source_id", "type", "value")
 
-    def __init__(self, kind: ItemKind, key: Key, index: int, item: Item) -> None:
-        self.kind: ItemKind = kind
+    def __init__(self, key: Key, index: int, item: Item) -> None:
+        self.type = item.type
         self.key = key
         self.index = index
         self.value = item
@@ -107,7 +90,7 @@ class OpenItem:
         self.source_id = ""
         """The call_id as the source wrote it; ours may differ."""
         self.open_text: OpenText | None = None
-        self.part_counts: dict[str, int] = {}
+        self.part_counts: Counter[str] = Counter()
         """How many parts have been added, by index field."""
         self.finished = False
         """Whether nothing more comes; the item may still wait for an earlier one."""
@@ -116,19 +99,15 @@ class OpenItem:
 class ItemSynth:
     """Turns the parts of items into events, and decides when items open and close."""
 
-    def __init__(
-        self, emitter: EventEmitter, ids: Callable[[str], str], options: SynthOptions = DEFAULT_OPTIONS
-    ) -> None:
+    def __init__(self, emitter: EventEmitter, ids: Callable[[str], str], options: SynthOptions) -> None:
         self._emitter = emitter
         self._new_id = ids
-        self._keep_empty = options.keep_empty
-        self._obfuscate = options.obfuscate
-        self._seal_hook = options.seal
-        self._reuse_call_ids = options.reuse_call_ids
+        self._options = options
         self._unclosed: list[OpenItem] = []
         self._current_item: OpenItem | None = None
         self._open_calls: dict[Key, OpenItem] = {}
-        self._nameless_calls: dict[Key, parts.Call] = {}
+        self.nameless_calls: dict[Key, parts.Call] = {}
+        """The calls whose name has not arrived yet."""
         self._named_keys: set[Key] = set()
         self.dropped_arguments = False
         """Whether arguments arrived that belong to no named call."""
@@ -143,7 +122,7 @@ class ItemSynth:
         if open_text and text and text.isascii() and not (part.logprobs or part.phase):
             # Hot path: nearly every part is ASCII text that extends the text that grew last.
             self._emitter.emit_delta(open_text, text)
-        elif text or part.logprobs or self._keep_empty:
+        elif text or part.logprobs or self._options.keep_empty:
             message = self._ensure_item("message", part.key, part.phase)
             self._add_delta(self._ensure_text(message, OUTPUT_TEXT, part.part), text, part.logprobs)
 
@@ -157,7 +136,7 @@ class ItemSynth:
             or open_text.kind is not OUTPUT_TEXT
             or item.key != key
             or open_text.part != part
-            or self._obfuscate
+            or self._options.obfuscate
             or open_text.joiner.pending
         ):
             return None
@@ -165,7 +144,7 @@ class ItemSynth:
 
     def add_refusal(self, part: parts.Refusal) -> None:
         """Add text to a refusal."""
-        if part.text or self._keep_empty:
+        if part.text or self._options.keep_empty:
             message = self._ensure_item("message", part.key)
             self._add_delta(self._ensure_text(message, REFUSAL, part.part), part.text)
 
@@ -185,12 +164,10 @@ class ItemSynth:
     def add_annotation(self, part: parts.Annotation) -> None:
         """Add an annotation to a message's text."""
         annotation = repair_value(part.annotation)
-        message = self._ensure_item("message", part.key)
-        open_text = self._ensure_text(message, OUTPUT_TEXT, part.part)
-        index, open_text.annotations = open_text.annotations, open_text.annotations + 1
-        self._emitter.emit(
-            OutputTextAnnotationAdded, annotation_index=index, annotation=annotation, **open_text.location
-        )
+        open_text = self._ensure_text(self._ensure_item("message", part.key), OUTPUT_TEXT, part.part)
+        numbered = {"annotation_index": open_text.annotations, "annotation": annotation}
+        self._emitter.emit(events.OutputTextAnnotationAdded, **numbered, **open_text.location)
+        open_text.annotations += 1
 
     def add_call(self, part: parts.Call) -> None:
         """Open a call, or add to its arguments."""
@@ -200,13 +177,13 @@ class ItemSynth:
             self._finish_item(item)
             item = None
         if item is None:
-            if earlier := self._nameless_calls.pop(part.key, None):
+            if earlier := self.nameless_calls.pop(part.key, None):
                 part = _join_calls(earlier, part)
             if not part.name:
                 if part.key in self._named_keys:  # the call of this key is already closed
                     self.dropped_arguments = self.dropped_arguments or bool(part.arguments)
                 else:
-                    self._nameless_calls[part.key] = part
+                    self.nameless_calls[part.key] = part
                 return
             item = self._open_call(part)
         self._last_grown = item
@@ -215,12 +192,11 @@ class ItemSynth:
         if part.complete:
             self._finish_item(item)
 
-    def add_whole(self, item: Item) -> None:
+    def add_whole(self, part: parts.Whole) -> None:
         """Add an item that arrives finished, with the same events as one that is streamed."""
         key = f"whole {self.item_count}"
         # Before the first event: an item that cannot be encoded must not be opened either.
-        item = repair_value(item)
-        match item:
+        match item := repair_value(part.item):
             case Message():
                 self._add_whole_message(item, key)
             case Reasoning():
@@ -234,14 +210,12 @@ class ItemSynth:
                 self._add_whole_other(item)
 
     def _add_whole_message(self, message: Message, key: Key) -> None:
-        phase = None if message.phase is UNSET else message.phase
-        item = self._ensure_item("message", key, phase)
+        item = self._ensure_item("message", key, message.phase or None)
         for index, piece in enumerate(message.content):
-            open_text = self._ensure_text(
-                item, REFUSAL if isinstance(piece, items.RefusalContent) else OUTPUT_TEXT, index
-            )
+            kind = REFUSAL if isinstance(piece, items.RefusalContent) else OUTPUT_TEXT
+            open_text = self._ensure_text(item, kind, index)
             is_text = isinstance(piece, items.OutputText)
-            text, logprobs = (items.content_text(piece), (piece.logprobs or None) if is_text else None)
+            text, logprobs = items.content_text(piece), (piece.logprobs or None) if is_text else None
             if text or logprobs:
                 self._add_delta(open_text, text, logprobs)
             for annotation in piece.annotations if is_text else []:
@@ -263,31 +237,24 @@ class ItemSynth:
         self._finish_growing()
         id = self._new_id(ID_PREFIXES.get(item.type, "item"))
         if isinstance(item, items.Compaction):
-            self._finish_item(self._open_item("whole", id, self._apply_seal(replace(item, id=id))))
+            self._finish_item(self._open_item(id, self._apply_seal(replace(item, id=id))))
             return
         if item.type == items.CUSTOM_TOOL_CALL and not item.get("call_id"):
             item = replace(item, extra={**(item.extra or {}), "call_id": self._new_id("call")})
-        opened = self._open_item("whole", id, replace(item, id=id, status="in_progress"))
-        if item.status == "incomplete":
-            # A completed response must not hold an incomplete item, so its end decides.
-            return
-        status = "failed" if item.status == "failed" else "completed"
-        opened.value = replace(item, id=id, status=status)
-        self._finish_item(opened)
+        opened = self._open_item(id, replace(item, id=id, status="in_progress"))
+        # A completed response must not hold an incomplete item, so its end decides.
+        if item.status != "incomplete":
+            opened.value = replace(item, id=id, status="failed" if item.status == "failed" else "completed")
+            self._finish_item(opened)
 
-    def _ensure_item(self, kind: ItemKind, key: Key, phase: Phase | None = None) -> OpenItem:
+    def _ensure_item(self, type: str, key: Key, phase: Phase | None = None) -> OpenItem:
         """Return the open message or reasoning item of a key; open one if there is none."""
         item = self._current_item
-        if item is None or item.key != key or item.kind != kind or _changes_phase(item, phase):
+        if item is None or item.key != key or item.type != type or _changes_phase(item, phase):
             self._finish_growing()
-            id = self._new_id(ID_PREFIXES[kind])
-            shown = UNSET if phase is None else phase
-            empty = (
-                Reasoning(id=id)
-                if kind == "reasoning"
-                else Message(id=id, status="in_progress", role="assistant", content=[], phase=shown)
-            )
-            item = self._current_item = self._open_item(kind, key, empty)
+            id = self._new_id(ID_PREFIXES[type])
+            empty = Reasoning(id=id) if type == "reasoning" else empty_message(id, phase)
+            item = self._current_item = self._open_item(key, empty)
         self._last_grown = item
         return item
 
@@ -300,16 +267,14 @@ class ItemSynth:
         if not 0 < len(call_id) <= items.MAX_CALL_ID_LENGTH or call_id in self._used_call_ids:
             call_id = self._new_id("call")
         self._used_call_ids.add(call_id)
-        id = call_id if self._reuse_call_ids else self._new_id(ID_PREFIXES["function_call"])
-        call = FunctionCall(
-            id=id, call_id=call_id, name=repair_surrogates(part.name), arguments="", status="in_progress"
-        )
-        item = self._open_calls[part.key] = self._open_item("call", part.key, call)
+        id = call_id if self._options.reuse_call_ids else self._new_id(ID_PREFIXES["function_call"])
+        call = FunctionCall.of(repair_surrogates(part.name), "", call_id=call_id, id=id)
+        item = self._open_calls[part.key] = self._open_item(part.key, call)
         item.source_id = part.call_id
         return item
 
-    def _open_item(self, kind: ItemKind, key: Key, item: Item) -> OpenItem:
-        opened = OpenItem(kind, key, self.item_count, item)
+    def _open_item(self, key: Key, item: Item) -> OpenItem:
+        opened = OpenItem(key, self.item_count, item)
         self.item_count += 1
         self._unclosed.append(opened)
         self._emitter.emit(OutputItemAdded, output_index=opened.index, item=item)
@@ -320,20 +285,17 @@ class ItemSynth:
         open_text = item.open_text
         if open_text is not None and open_text.kind is kind and open_text.part == part:
             return open_text
-        if open_text is not None:
-            self._close_text(item, open_text)
-        location: dict[str, object] = {"item_id": item.id, "output_index": item.index}
-        index = item.part_counts.get(kind.index_field, 0)
+        self._close_text(item)
+        open_text = OpenText(kind, part, item.part_counts[kind.index_field], item.id, item.index)
         if kind.part_added_event:
-            item.part_counts[kind.index_field] = index + 1
-            location[kind.index_field] = index
-            self._emitter.emit(kind.part_added_event, part=kind.empty_part(), **location)
-        item.open_text = self._bind_pieces(item, OpenText(kind, part, index, location))
-        return item.open_text
-
-    def _bind_pieces(self, item: OpenItem, open_text: OpenText) -> OpenText:
-        open_text.pieces = self._emitter.fold.open_text_pieces(item.index, open_text.kind.index_field, open_text.index)
+            item.part_counts[kind.index_field] += 1
+            self._emitter.emit(kind.part_added_event, part=kind.empty_part(), **open_text.location)
+        self._bind_pieces(item, open_text)
+        item.open_text = open_text
         return open_text
+
+    def _bind_pieces(self, item: OpenItem, open_text: OpenText) -> None:
+        open_text.pieces = self._emitter.fold.open_text_pieces(item.index, open_text.kind.index_field, open_text.index)
 
     def _add_delta(self, open_text: OpenText, text: str, logprobs: list[items.LogProb] | None = None) -> None:
         # Only text beyond ASCII can end in half of a surrogate pair.
@@ -344,8 +306,8 @@ class ItemSynth:
         if logprobs:
             logprobs = repair_value(logprobs)
             self._emitter.emit(open_text.kind.delta_event, delta=text, logprobs=logprobs, **open_text.location)
-        elif self._obfuscate and open_text.kind.obfuscatable:
-            padding = self._obfuscate(text)
+        elif self._options.obfuscate and open_text.kind.obfuscatable:
+            padding = self._options.obfuscate(text)
             self._emitter.emit(open_text.kind.delta_event, delta=text, obfuscation=padding, **open_text.location)
         else:
             self._emitter.emit_delta(open_text, text)
@@ -358,14 +320,10 @@ class ItemSynth:
             if item.open_text:
                 self._bind_pieces(item, item.open_text)
 
-    def forget_nameless_calls(self) -> None:
-        """Forget the calls that have no name yet."""
-        self._nameless_calls.clear()
-
     def close_all(self, status: ItemStatus) -> None:
         """Close every item; those that are not finished get the status."""
-        self.dropped_arguments = self.dropped_arguments or any(call.arguments for call in self._nameless_calls.values())
-        self._nameless_calls.clear()
+        self.dropped_arguments = self.dropped_arguments or any(call.arguments for call in self.nameless_calls.values())
+        self.nameless_calls.clear()
         self._current_item = None
         self._open_calls.clear()
         while self._unclosed:
@@ -374,10 +332,9 @@ class ItemSynth:
             whole = item.finished or (item is not self._last_grown and self._has_whole_arguments(item))
             self._close_item(item, "completed" if whole else status)
 
-    def add_empty_message(self) -> None:
-        """Add a message with an empty text, for a model that produced no output."""
+    def open_empty_message(self) -> None:
+        """Open a message with an empty text, for a model that produced no output."""
         self._ensure_text(self._ensure_item("message", 0), OUTPUT_TEXT, 0)
-        self.close_all("completed")
 
     def _finish_growing(self) -> None:
         """Finish the items that cannot grow any more because another item begins."""
@@ -391,57 +348,71 @@ class ItemSynth:
         item.finished = True
         if self._current_item is item:
             self._current_item = None
-        if item.kind == "call":
+        if item.type == "function_call":
             del self._open_calls[item.key]
         # The rule `done-in-order`: an item waits until all items before it are done.
         while self._unclosed and self._unclosed[0].finished:
             self._close_item(self._unclosed.pop(0), "completed")
 
     def _close_item(self, item: OpenItem, status: ItemStatus) -> None:
-        done_emitted = item.open_text is not None and item.open_text.done_emitted
-        if item.kind == "call" and item.open_text is None and status == "completed":
+        if item.type == "function_call" and item.open_text is None:
+            arguments = self._ensure_text(item, CALL_ARGUMENTS, 0)
             # A call without arguments: clients parse them as JSON, and "" is not JSON.
-            self._add_delta(self._ensure_text(item, CALL_ARGUMENTS, 0), "{}")
-        if item.open_text is not None:
-            self._close_text(item, item.open_text)
-        value = self._final_item(item, status)
-        if isinstance(value, FunctionCall) and not done_emitted:
-            self._emitter.emit(
-                FunctionCallArgumentsDone, item_id=item.id, output_index=item.index, arguments=value.arguments
-            )
-        self._emitter.emit(OutputItemDone, output_index=item.index, item=value)
+            if status == "completed":
+                self._add_delta(arguments, "{}")
+        self._close_text(item)
+        self._emitter.emit(OutputItemDone, output_index=item.index, item=self._final_item(item, status))
 
     def _final_item(self, item: OpenItem, status: ItemStatus) -> Item:
         """Return the item that its events have built, with its final status."""
-        if item.kind == "whole" and item.finished:
-            return item.value
         built = self._emitter.fold.item(item.index)
-        if isinstance(built, Reasoning) and isinstance(item.value, Reasoning):
-            return self._apply_seal(replace(built, encrypted_content=item.value.encrypted_content))
-        # The specification gives reasoning and compaction items no status.
-        has_status = not isinstance(built, Reasoning | items.Compaction)
-        return replace(built, status=status) if has_status else built
+        match item.value:
+            # The specification gives reasoning and compaction items no status.
+            case Reasoning(encrypted_content=encrypted):
+                return self._apply_seal(replace(built, encrypted_content=encrypted))
+            case items.Compaction():
+                return built
+            case Message() | FunctionCall():
+                return replace(built, status=status)
+            case _:
+                return item.value if item.finished else replace(built, status=status)
 
     def _apply_seal(self, item: Item) -> Item:
-        return self._seal_hook(item) if self._seal_hook else item
+        return self._options.seal(item) if self._options.seal else item
 
-    def _close_text(self, item: OpenItem, open_text: OpenText) -> None:
-        item.open_text = None
+    def _close_text(self, item: OpenItem) -> None:
+        """Close the open text of an item, if it has one."""
+        open_text, item.open_text = item.open_text, None
+        if open_text is None:
+            return
         kind, location = open_text.kind, open_text.location
         if rest := open_text.joiner.close():
             self._emitter.emit(kind.delta_event, delta=rest, **location)
+        part = self._emitter.fold.part(item.index, kind.index_field, open_text.index) if kind.index_field else None
+        if not open_text.done_emitted:
+            logprobs = {"logprobs": part.logprobs} if isinstance(part, items.OutputText) else {}
+            fields = {kind.text_field: "".join(open_text.pieces), **logprobs}
+            self._emitter.emit(kind.text_done_event, **fields, **location)
         if kind.part_done_event:
-            part = self._emitter.fold.part(item.index, kind.index_field, open_text.index)
-            if not open_text.done_emitted:
-                self._emitter.emit(kind.text_done_event, **kind.done_fields(part), **location)
             self._emitter.emit(kind.part_done_event, part=part, **location)
 
     def _has_whole_arguments(self, item: OpenItem) -> bool:
         """Return whether the arguments of a call are a whole JSON object."""
-        if item.kind != "call" or item.open_text is None:
+        if item.type != "function_call" or item.open_text is None:
             return False
-        call = self._emitter.fold.item(item.index)
-        return isinstance(call, FunctionCall) and _is_json_object(call.arguments)
+        text = "".join(item.open_text.pieces)
+        # Cheap test first: this runs for every open call whenever another item begins.
+        if not text.rstrip().endswith("}"):
+            return False
+        try:
+            return isinstance(msgspec.json.decode(text), dict)
+        except (msgspec.MsgspecError, UnicodeError, RecursionError):
+            return False
+
+
+def empty_message(id: str, phase: Phase | None = None) -> Message:
+    """Return the message that text is then streamed into."""
+    return Message(id=id, status="in_progress", role="assistant", content=[], phase=phase or UNSET)
 
 
 def _changes_phase(item: OpenItem, phase: Phase | None) -> bool:
@@ -454,47 +425,30 @@ def _join_calls(first: parts.Call, then: parts.Call) -> parts.Call:
     return parts.Call(then.key, then.name, arguments, call_id, first.complete or then.complete)
 
 
-def _is_json_object(text: str) -> bool:
-    # Cheap test first: this runs for every open call whenever another item begins.
-    if not text.rstrip().endswith("}"):
-        return False
-    try:
-        return isinstance(msgspec.json.decode(text), dict)
-    except (msgspec.MsgspecError, UnicodeError, RecursionError):
-        return False
-
-
-def find_open_items(events: Iterable[Event]) -> tuple[list[OpenItem], int]:
+def find_open_items(stream: Iterable[Event]) -> tuple[list[OpenItem], int]:
     """Return the items that a stream has left open, and how many it has added."""
     opened: dict[int, OpenItem] = {}
     count = 0
-    for event in events:
+    for event in stream:
         match event:
             case OutputItemAdded(output_index=index, item=item):
-                kind = ITEM_KINDS.get(item.type, "whole")
-                opened[index] = OpenItem(kind, f"item {index}", index, item)
+                opened[index] = OpenItem(f"item {index}", index, item)
                 count = index + 1
             case OutputItemDone(output_index=index):
                 del opened[index]
-            case ContentPartAdded(content_index=part) | ReasoningSummaryPartAdded(summary_index=part):
-                open_text = _reopen_text(event, TEXT_KINDS[event.part.type], part)
-                opened[event.output_index].open_text = open_text
-            case ContentPartDone(output_index=index) | ReasoningSummaryPartDone(output_index=index):
+            case events.ContentPartAdded(content_index=part) | events.ReasoningSummaryPartAdded(summary_index=part):
+                kind = TEXT_KINDS[event.part.type]
+                opened[event.output_index].open_text = OpenText(kind, 0, part, event.item_id, event.output_index)
+            case events.ContentPartDone(output_index=index) | events.ReasoningSummaryPartDone(output_index=index):
                 opened[index].open_text = None
-            case FunctionCallArgumentsDelta(output_index=index):
-                opened[index].open_text = _reopen_text(event, CALL_ARGUMENTS, 0)
+            # The arguments are open from their first event, which is the done event if there was no delta.
+            case events.FunctionCallArgumentsDelta() | events.FunctionCallArgumentsDone():
+                open_text = OpenText(CALL_ARGUMENTS, 0, 0, event.item_id, event.output_index)
+                open_text.done_emitted = isinstance(event, events.FunctionCallArgumentsDone)
+                opened[event.output_index].open_text = open_text
             case ItemEvent(output_index=index) if type(event) in TEXT_DONE_EVENTS:
-                if isinstance(event, FunctionCallArgumentsDone):  # there may have been no delta
-                    opened[index].open_text = _reopen_text(event, CALL_ARGUMENTS, 0)
                 if open_text := opened[index].open_text:
                     open_text.done_emitted = True
             case _:
                 pass
     return list(opened.values()), count
-
-
-def _reopen_text(event: ItemEvent, kind: TextKind, index: int) -> OpenText:
-    location: dict[str, object] = {"item_id": event.item_id, "output_index": event.output_index}
-    if kind.index_field:
-        location[kind.index_field] = index
-    return OpenText(kind, 0, index, location)

@@ -18,6 +18,9 @@ from antiphon.adapters.json_access import is_json
 from antiphon.protocol import parts
 from antiphon.protocol.errors import RemoteProtocolError
 from antiphon.protocol.events import (
+    DELTA_EVENTS,
+    TEXT_DONE_EVENTS,
+    TEXT_KINDS,
     ContentPartDone,
     DeltaEvent,
     Event,
@@ -28,10 +31,10 @@ from antiphon.protocol.events import (
     OutputTextAnnotationAdded,
     OutputTextDelta,
     OutputTextDone,
+    part_of,
 )
 from antiphon.protocol.foreign.lenient import LenientReader
 from antiphon.protocol.foreign.reader import ForeignReader
-from antiphon.protocol.foreign.repair import part_of
 from antiphon.protocol.foreign.strict import ForeignChecker
 from antiphon.protocol.items import (
     Content,
@@ -53,7 +56,6 @@ from antiphon.protocol.items import (
 from antiphon.protocol.parts import Part
 from antiphon.protocol.response import Response
 from antiphon.protocol.struct import JsonObject, as_array, as_object, as_string, is_extension_type
-from antiphon.protocol.text_kinds import DELTA_EVENTS, TEXT_DONE_EVENTS, TEXT_KINDS
 from antiphon.wire import json, sse
 
 SLUG = "responses:"

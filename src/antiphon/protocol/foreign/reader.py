@@ -26,10 +26,11 @@ from antiphon.protocol.events import (
     ResponseFailed,
     ResponseIncomplete,
     SequencedEvent,
+    part_of,
 )
 from antiphon.protocol.fold import Fold
 from antiphon.protocol.foreign.lenient import LENIENT, LenientReader, canonical_event_type
-from antiphon.protocol.foreign.repair import ItemTracker, TrackedItem, part_of
+from antiphon.protocol.foreign.repair import ItemTracker, TrackedItem
 from antiphon.protocol.foreign.strict import ForeignChecker
 from antiphon.protocol.items import FunctionCall, Item, Message
 from antiphon.protocol.response import Response, ResponseError

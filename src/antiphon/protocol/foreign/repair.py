@@ -11,6 +11,10 @@ from msgspec import UNSET, Struct, field
 from msgspec.structs import replace
 
 from antiphon.protocol.events import (
+    OUTPUT_TEXT,
+    SUMMARY_TEXT,
+    TEXT_EVENTS,
+    TEXT_KINDS,
     ContentEvent,
     ContentPartAdded,
     ContentPartDone,
@@ -21,10 +25,11 @@ from antiphon.protocol.events import (
     ReasoningSummaryPartAdded,
     SequencedEvent,
     SummaryEvent,
+    TextKind,
+    part_of,
 )
 from antiphon.protocol.items import Content, FunctionCall, Item, Message, Reasoning
 from antiphon.protocol.struct import JsonObject, as_string
-from antiphon.protocol.text_kinds import OUTPUT_TEXT, SUMMARY_TEXT, TEXT_EVENTS, TEXT_KINDS, TextKind
 
 STREAMED_TYPES = frozenset(kind.item_type for kind in TEXT_EVENTS.values())
 """The types of items that stream text. All others count as one kind, the empty one."""
@@ -172,13 +177,6 @@ class ItemTracker:
 
 def _kind_of(item: Item) -> str:
     return item.type if item.type in STREAMED_TYPES else ""
-
-
-def part_of(event: ItemEvent) -> tuple[str, int]:
-    """Return the part that an event is about: the field that holds its index, and the index."""
-    if isinstance(event, ContentEvent):
-        return "content_index", event.content_index
-    return ("summary_index", event.summary_index) if isinstance(event, SummaryEvent) else ("", 0)
 
 
 def _text_kind(event: type[SequencedEvent], part: Content | None) -> TextKind:
