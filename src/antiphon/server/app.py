@@ -74,8 +74,7 @@ class PostRouteCache:
 
     def _find_app(self, path: str, scope: Scope) -> ASGIApp | None:
         """Return the router's endpoint, and cache it; None for a path with parameters."""
-        matching = (r for r in self._router.routes if r.matches(scope)[0] is Match.FULL)
-        route = next(matching, None)
+        route = next((route for route in self._router.routes if route.matches(scope)[0] is Match.FULL), None)
         if not isinstance(route, Route) or route.param_convertors:
             return None
         self._apps_by_path[path] = route.app

@@ -1,7 +1,9 @@
 """ASGI helpers: read a body, send JSON, wait for a disconnect."""
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from contextlib import suppress
 from typing import Any, Protocol
 
 from antiphon.protocol.errors import RequestError
@@ -40,10 +42,6 @@ class DirectWriter(Protocol):
 
 
 AsgiApp = Callable[[Scope, Receive, Send], Awaitable[None]]
-
-
-POLICY_VIOLATION = 1008
-"""The close code of a rejected WebSocket."""
 
 
 class ClientDisconnected(Exception):
@@ -105,6 +103,14 @@ async def read_json(scope: Scope, receive: Receive, limit: int) -> object:
         raise RequestError(f"The body is not valid JSON: {error}", code="invalid_json") from None
 
 
+async def cancel_on_disconnect(receive: Receive, task: asyncio.Task[Any]) -> None:
+    """Cancel a task when the client disconnects."""
+    with suppress(OSError, RuntimeError):  # servers raise these after a disconnect
+        while (await receive())["type"] != "http.disconnect":
+            pass
+    task.cancel()
+
+
 def http_send(scope: Scope, send: Send) -> Send:
     """Return a `send` that accepts HTTP messages, also in response to a WebSocket handshake."""
     if scope["type"] == "http":
@@ -118,7 +124,7 @@ def http_send(scope: Scope, send: Send) -> Send:
         elif can_send_http:
             await send({**message, "type": f"websocket.{message['type']}"})
         elif message["type"] == "http.response.start":
-            await send({"type": "websocket.close", "code": POLICY_VIOLATION})
+            await send({"type": "websocket.close", "code": 1008})  # policy violation
 
     return translate
 

@@ -18,22 +18,8 @@ from starlette.exceptions import HTTPException
 
 from antiphon.engine.persistence import new_id
 from antiphon.protocol.errors import ErrorPayload, RequestError, StoreError, UpstreamError, drop_tracebacks
-from antiphon.server.asgi import (
-    CLIENT_CLOSED_REQUEST,
-    DIRECT_WRITE_KEY,
-    AsgiApp,
-    ClientDisconnected,
-    DirectWriter,
-    Message,
-    Receive,
-    Scope,
-    Send,
-    WriteChunk,
-    access_log,
-    header,
-    http_send,
-    send_json,
-)
+from antiphon.server import asgi
+from antiphon.server.asgi import AsgiApp, DirectWriter, Message, Receive, Scope, Send, WriteChunk
 from antiphon.server.settings import Settings
 from antiphon.transport.proxy import is_loopback
 from antiphon.wire.chat.dialect import ChatDialect
@@ -97,14 +83,14 @@ class GatewayMiddleware:
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
             return
-        response = ResponseSender(scope, http_send(scope, send))
+        response = ResponseSender(scope, asgi.http_send(scope, send))
         try:
             self._check_host(scope)
             self._check_origin(scope)
             self._check_api_key(scope)
             await self._app(scope, receive, response.send)
-        except ClientDisconnected as error:
-            response.status = CLIENT_CLOSED_REQUEST
+        except asgi.ClientDisconnected as error:
+            response.status = asgi.CLIENT_CLOSED_REQUEST
             drop_tracebacks(error)
         except Exception as error:
             # A process boundary: only the log shows a traceback.
@@ -116,7 +102,7 @@ class GatewayMiddleware:
         finally:
             response.log_access()
             # It refers to the scope's owner: only the garbage collector could free both.
-            scope.pop(DIRECT_WRITE_KEY, None)
+            scope.pop(asgi.DIRECT_WRITE_KEY, None)
 
     def _check_host(self, scope: Scope) -> None:
         """Reject foreign host names on a local server without a key (DNS rebinding).
@@ -127,7 +113,7 @@ class GatewayMiddleware:
         address = (scope.get("server") or ("",))[0]
         if self._api_key is not None or not is_loopback(address):
             return
-        host = parse_host(header(scope, b"host") or address)
+        host = parse_host(asgi.header(scope, b"host") or address)
         if host not in self._allowed_hosts and is_public_name(host):
             advice = "Use localhost, set an API key for the server, or add the name to 'allowed_hosts'."
             message = f"The host '{host[:80]}' is not allowed. {advice}"
@@ -135,9 +121,7 @@ class GatewayMiddleware:
 
     def _check_origin(self, scope: Scope) -> None:
         """Reject WebSockets from other web pages; browsers do not apply CORS to them."""
-        if scope["type"] != "websocket":
-            return
-        origin = header(scope, b"origin")
+        origin = asgi.header(scope, b"origin") if scope["type"] == "websocket" else None
         if origin is not None and origin not in self._allowed_origins:
             message = "WebSockets from this web page are not allowed. Add it to 'allowed_origins'."
             raise RequestError(message, type="permission_denied", code="origin_not_allowed")
@@ -145,7 +129,7 @@ class GatewayMiddleware:
     def _check_api_key(self, scope: Scope) -> None:
         if self._api_key is None or route_path(scope) in PUBLIC_PATHS:
             return
-        scheme, _, given = (header(scope, b"authorization") or "").partition(" ")
+        scheme, _, given = (asgi.header(scope, b"authorization") or "").partition(" ")
         # Constant time: the time of a comparison must not reveal a prefix of the key.
         token = given.strip().encode("utf-8", "replace")
         matches = hmac.compare_digest(token, self._api_key.encode())
@@ -165,14 +149,14 @@ class ResponseSender:
         self._started_at = time.perf_counter()
         self._size = 0
         self.status = 0
-        given = header(scope, b"x-request-id") or ""
+        given = asgi.header(scope, b"x-request-id") or ""
         self.request_id = given if REQUEST_ID.fullmatch(given) else new_id("req")
         scope["antiphon.request_id"] = self.request_id
         self.dialect = door_dialect(scope)()
-        direct_send, writer = scope.get(DIRECT_WRITE_KEY, (None, None))
+        direct_send, writer = scope.get(asgi.DIRECT_WRITE_KEY, (None, None))
         self._direct_writer: DirectWriter | None = writer if direct_send == send else None
         """Bypasses `send`; None if the server has none, or if another middleware wraps `send`."""
-        scope[DIRECT_WRITE_KEY] = (self.send, self._direct_writer)
+        scope[asgi.DIRECT_WRITE_KEY] = (self.send, self._direct_writer)
 
     async def send(self, message: Message) -> None:
         """Send a message; the first one gets the request id as a header."""
@@ -188,7 +172,7 @@ class ResponseSender:
         try:
             await self._send(message)
         except OSError as error:
-            raise ClientDisconnected from error
+            raise asgi.ClientDisconnected from error
 
     def report(self, error: Exception) -> ReportedError:
         """Return an error as the client sees it; Starlette's routing errors become ours."""
@@ -198,22 +182,22 @@ class ResponseSender:
 
     async def send_error(self, reported: ReportedError) -> None:
         body = self.dialect.encode_error(reported.payload, short_detail(reported.payload))
-        await send_json(self.send, body, reported.status, reported.headers)
+        await asgi.send_json(self.send, body, reported.status, reported.headers)
 
     def log_access(self) -> None:
         """Write a line to the access log; never any content, nor the query."""
-        if not access_log.isEnabledFor(logging.INFO):
+        if not asgi.access_log.isEnabledFor(logging.INFO):
             return
         milliseconds = (time.perf_counter() - self._started_at) * 1000
         size = self._size + (self._direct_writer.size if self._direct_writer else 0)
         # Quoted, so that a path with a line break cannot forge a line of the log.
         method, path = self._scope.get("method", "WEBSOCKET"), quote(self._scope["path"])
-        access_log.info("%s %s %d %.1fms %dB %s", method, path, self.status, milliseconds, size, self.request_id)
+        asgi.access_log.info("%s %s %d %.1fms %dB %s", method, path, self.status, milliseconds, size, self.request_id)
 
 
 def direct_write(scope: Scope, send: Send) -> WriteChunk | None:
     """Return the function that bypasses `send`; None if another middleware wraps `send`."""
-    direct_send, writer = scope.get(DIRECT_WRITE_KEY, (None, None))
+    direct_send, writer = scope.get(asgi.DIRECT_WRITE_KEY, (None, None))
     return writer.write if writer and direct_send == send else None
 
 

@@ -14,6 +14,7 @@ from antiphon.engine.provider_model import Providers
 from antiphon.engine.run import SERVER_STOPPING
 from antiphon.engine.sealing import KeyRing, check_keys
 from antiphon.protocol.errors import RequestError, StoreError
+from antiphon.server.asgi import ClientDisconnected, Receive, cancel_on_disconnect
 from antiphon.server.provider_probe import ProviderModelList
 from antiphon.server.settings import Settings
 from antiphon.store.base import Store
@@ -50,7 +51,8 @@ class Service:
         self.provider_models = ProviderModelList(settings.providers, settings.keys)
         self.shutdown_event = asyncio.Event()
         """Set when the server accepts no new work."""
-        self._skip_drain = False
+        self.skip_drain = False
+        """Set to interrupt running work now instead of after `drain_seconds`."""
         self._lock = asyncio.Lock()
         self._engine: Engine | None = None
         self._maintenance: Maintenance | None = None
@@ -131,13 +133,14 @@ class Service:
         task.add_done_callback(self._tasks.discard)
         return task
 
-    async def run_in_task(self, coroutine: Coroutine[object, object, T]) -> T:
-        """Run a coroutine in the current task; raises a 503 when the server stops."""
+    async def run_until_disconnect(self, coroutine: Coroutine[object, object, T], receive: Receive) -> T:
+        """Run a coroutine in the current task; raises ClientDisconnected, or a 503 if the server stops."""
         if self.draining:
             coroutine.close()
             raise server_stopping_error()
         task: asyncio.Task[Any] = asyncio.current_task()  # pyright: ignore[reportAssignmentType]
         self._tasks.add(task)
+        watcher = asyncio.create_task(cancel_on_disconnect(receive, task))
         try:
             return await coroutine
         except asyncio.CancelledError as error:
@@ -145,9 +148,15 @@ class Service:
             if error.args == (SERVER_STOPPING,):
                 task.uncancel()
                 raise server_stopping_error() from None
+            if watcher.done():
+                raise ClientDisconnected from None
             raise
         finally:
             self._tasks.discard(task)
+            # The cancellation was ours: the server must not take the task for cancelled.
+            if watcher.done():
+                task.uncancel()
+            watcher.cancel()
 
     @asynccontextmanager
     async def lifespan(self, app: object) -> AsyncGenerator[None]:
@@ -155,21 +164,17 @@ class Service:
         del app
         # An application may be started again, on another event loop.
         self.shutdown_event, self._lock = asyncio.Event(), asyncio.Lock()
-        self._skip_drain = False
+        self.skip_drain = False
         await self.engine()
         yield
         await self.close()
-
-    def skip_drain(self) -> None:
-        """Interrupt running work now instead of after `drain_seconds`."""
-        self._skip_drain = True
 
     async def drain(self) -> None:
         """Accept no new work; wait for running work, and interrupt it after `drain_seconds`."""
         self.shutdown_event.set()
         clock = asyncio.get_running_loop().time
         deadline = clock() + self.settings.drain_seconds
-        while self._busy and not self._skip_drain and clock() < deadline:
+        while self._busy and not self.skip_drain and clock() < deadline:
             await asyncio.sleep(0.05)
         interrupted = list(self._tasks)
         for task in interrupted:

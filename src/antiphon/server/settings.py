@@ -8,16 +8,9 @@ from typing import Annotated, get_origin
 from antiphon.adapters.base import Provider
 from antiphon.agents.agent import Agent
 from antiphon.agents.demo import demo, echo
+from antiphon.server.config import tables
 from antiphon.server.config.load import GatewayConfig, load_config
-from antiphon.server.config.tables import (
-    TIMEOUT_KEYS,
-    NonNegativeInt,
-    NonNegativeSeconds,
-    PositiveInt,
-    PositiveSeconds,
-    check_table,
-    read_field,
-)
+from antiphon.server.config.tables import NonNegativeInt, NonNegativeSeconds, PositiveInt, PositiveSeconds
 from antiphon.server.threads import ThreadStorage
 from antiphon.transport.connection import Timeouts
 from antiphon.transport.retry import RetryPolicy
@@ -121,9 +114,9 @@ class Settings:
         for setting in fields(self):
             if get_origin(setting.type) is Annotated:
                 example = f"{setting.name} = {setting.default}"
-                read_field(setting.type, getattr(self, setting.name), setting.name, example)
+                tables.read_field(setting.type, getattr(self, setting.name), setting.name, example)
         for index, provider in enumerate(self.providers):
-            check_table(dict(provider.timeouts), TIMEOUT_KEYS, f"providers[{index}].timeouts")
+            tables.check_table(dict(provider.timeouts), tables.TIMEOUT_KEYS, f"providers[{index}].timeouts")
 
     @classmethod
     def from_config(cls, path: Path | str | None = None, *, agents: Sequence[Agent] = ()) -> "Settings":

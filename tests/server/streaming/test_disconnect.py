@@ -10,7 +10,6 @@ from antiphon.protocol.errors import RequestError
 from antiphon.server.asgi import ClientDisconnected
 from antiphon.server.service import Service
 from antiphon.server.settings import Settings
-from antiphon.server.streaming.event_stream import run_until_disconnect
 
 pytestmark = pytest.mark.anyio
 
@@ -53,7 +52,7 @@ async def test_a_task_is_cancelled_when_its_client_disconnects(error: Exception 
     visitor.error = error
     asyncio.get_running_loop().call_soon(visitor.left.set)
     with pytest.raises(ClientDisconnected):
-        await run_until_disconnect(service(), waiting(), visitor.receive)
+        await service().run_until_disconnect(waiting(), visitor.receive)
     assert depth() == 0
 
 
@@ -65,7 +64,7 @@ async def test_a_disconnect_at_the_end_of_a_task_cancels_nothing_else() -> None:
         visitor.left.set()
         return "made"
 
-    assert await run_until_disconnect(service(), work(), visitor.receive) == "made"
+    assert await service().run_until_disconnect(work(), visitor.receive) == "made"
     for _ in range(5):
         await asyncio.sleep(0)
     assert depth() == 0
@@ -75,14 +74,14 @@ async def test_the_end_of_the_server_is_a_503() -> None:
     server_url = service()
     asyncio.get_running_loop().call_soon(asyncio.ensure_future, server_url.drain())
     with pytest.raises(RequestError) as raised:
-        await run_until_disconnect(server_url, waiting(), FakeClient().receive)
+        await server_url.run_until_disconnect(waiting(), FakeClient().receive)
     assert (raised.value.payload.code, depth()) == ("server_stopping", 0)
     with pytest.raises(RequestError, match="server is stopping"):
-        await run_until_disconnect(server_url, waiting(), FakeClient().receive)
+        await server_url.run_until_disconnect(waiting(), FakeClient().receive)
 
 
 async def test_other_cancellations_are_not_swallowed() -> None:
-    task = asyncio.create_task(run_until_disconnect(service(), waiting(), FakeClient().receive))
+    task = asyncio.create_task(service().run_until_disconnect(waiting(), FakeClient().receive))
     await asyncio.sleep(0)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):

@@ -82,11 +82,9 @@ class ConversationEndpoints(Endpoints):
         await send_json(send, _encode_conversation(conversation))
 
     async def get(self, scope: Scope, _receive: Receive, send: Send) -> None:
-        """`GET /conversations/{id}`."""
         await send_json(send, _encode_conversation(await self._find(scope)))
 
     async def update(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """`POST /conversations/{id}`."""
         conversation = await self._find(scope)
         change = await self._read_body(scope, receive, UpdateConversationBody)
         conversation = replace(conversation, metadata=change.metadata or {})
@@ -94,19 +92,16 @@ class ConversationEndpoints(Endpoints):
         await send_json(send, _encode_conversation(conversation))
 
     async def delete(self, scope: Scope, _receive: Receive, send: Send) -> None:
-        """`DELETE /conversations/{id}`."""
         id = path_id(scope, "id", CONVERSATION)
         check_found(await (await self._store()).delete_conversation(id), CONVERSATION, id)
         await send_json(send, encode({"id": id, "object": "conversation.deleted", "deleted": True}))
 
     async def list_items(self, scope: Scope, _receive: Receive, send: Send) -> None:
-        """`GET /conversations/{id}/items`."""
         id = path_id(scope, "id", CONVERSATION)
         page = await (await self._store()).list_items(id, Query(scope).cursor())
         await self._send_items(send, check_found(page, CONVERSATION, id))
 
     async def add_items(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """`POST /conversations/{id}/items`."""
         id = path_id(scope, "id", CONVERSATION)
         new = await self._read_body(scope, receive, AddItemsBody)
         store = await self._store()
@@ -115,7 +110,6 @@ class ConversationEndpoints(Endpoints):
         await self._send_items(send, ItemPage(items, has_more=False))
 
     async def get_item(self, scope: Scope, _receive: Receive, send: Send) -> None:
-        """`GET /conversations/{id}/items/{item_id}`."""
         _, item = await self._find_item(scope)
         await send_json(send, self._dialect().encode(_with_status(item)))
 

@@ -8,6 +8,7 @@ load, response, save.
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar, TypeVar
 
@@ -81,7 +82,6 @@ class HashbrownEndpoint(Endpoints):
         return [route(f"{prefix}/hashbrown/chat", POST=self.chat)]
 
     async def chat(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """`POST /hashbrown/chat`."""
         settings = self._settings
         body = await read_json(scope, receive, settings.body_limit)
         engine = await self._service.engine()
@@ -98,32 +98,25 @@ class HashbrownEndpoint(Endpoints):
             producer.check_connected()
 
 
+@dataclass
 class HashbrownRun:
     """The processing of one request."""
 
-    def __init__(
-        self,
-        engine: Engine,
-        dialect: HashbrownDialect,
-        stream: FrameStream,
-        threads: ThreadStorage | None,
-        request_id: str,
-    ) -> None:
-        self._engine = engine
-        self._dialect = dialect
-        self._stream = stream
-        self._threads = threads
-        self._request_id = request_id
-        self._request: HashbrownRequest | None = None
+    engine: Engine
+    dialect: HashbrownDialect
+    stream: FrameStream
+    threads: ThreadStorage | None
+    request_id: str
+    request: HashbrownRequest | None = None
 
     async def run(self, body: object) -> None:
         """Process a request; an error becomes the last frame."""
         try:
             await self._run(decode_hashbrown(body))
         except Exception as error:  # noqa: BLE001 - a process boundary, like the middleware
-            failure = report_error(error, self._dialect, self._request_id)
+            failure = report_error(error, self.dialect, self.request_id)
             payload = self._client_payload(failure.payload, isinstance(error, RequestError))
-            self._stream.buffer(frames.add_length(frames.error_frame_json(payload, headers=failure.headers)))
+            self.stream.buffer(frames.add_length(frames.error_frame_json(payload, headers=failure.headers)))
             drop_tracebacks(error)
 
     async def _run(self, message: IncomingHashbrownRequest) -> None:
@@ -137,46 +130,46 @@ class HashbrownRun:
             saved = await self._load_thread(thread_id, include_messages=load_only)
         if saved is None or load_only:
             return
-        self._request = request = message.continue_thread(saved)
-        self._dialect.client_functions = request.client_functions
-        self._dialect.warnings = request.warnings
-        run = await self._engine.create_run(request.request, self._stream, synth_options=SYNTH_OPTIONS)
-        self._dialect.failure_payload = lambda response: self._response_error(run, response)
+        self.request = request = message.continue_thread(saved)
+        self.dialect.client_functions = request.client_functions
+        self.dialect.warnings = request.warnings
+        run = await self.engine.create_run(request.request, self.stream, synth_options=SYNTH_OPTIONS)
+        self.dialect.failure_payload = lambda response: self._response_error(run, response)
         try:
             response = await run.execute()
         finally:
             # The function above refers to the run, which refers to the dialect: without this, only
             # the garbage collector could free the cycle and the request in it.
-            self._dialect.failure_payload = failure_payload
+            self.dialect.failure_payload = failure_payload
         if is_saved_outcome(response):
-            await self._save_thread(request, self._dialect.order_items(response))
+            await self._save_thread(request, self.dialect.order_items(response))
 
     async def _load_thread(self, thread_id: str, *, include_messages: bool) -> Sequence[Json] | None:
         """Send the frames of a load; return the messages, or None if the load failed."""
-        self._stream.write_frame("thread-load-start")
-        if self._threads is None:
-            self._stream.write_frame("thread-load-failure", error=THREADS_UNAVAILABLE)
+        self.stream.write_frame("thread-load-start")
+        if self.threads is None:
+            self.stream.write_frame("thread-load-failure", error=THREADS_UNAVAILABLE)
             return None
-        load = partial(self._threads.load, thread_id, tenant="")
+        load = partial(self.threads.load, thread_id, tenant="")
         saved = await self._call_store(load, "thread-load-failure", "The thread cannot be loaded.")
         if saved is not None:
             shown = {"thread": [strip_metadata(message) for message in saved]} if include_messages else {}
-            self._stream.write_frame("thread-load-success", **shown)
+            self.stream.write_frame("thread-load-success", **shown)
         return saved
 
     async def _save_thread(self, request: HashbrownRequest, items: Sequence[Item]) -> None:
         """Save a thread if threads are stored, and send the frames of the save."""
-        if self._threads is None:
+        if self.threads is None:
             return
         before = request.body.thread_id
         messages = merge_messages(request.messages, [assistant_message(items)])
-        self._stream.write_frame("thread-save-start")
-        save = partial(self._threads.save, messages, before, tenant="")
+        self.stream.write_frame("thread-save-start")
+        save = partial(self.threads.save, messages, before, tenant="")
         id = await self._call_store(save, "thread-save-failure", "The thread cannot be saved.")
         if id is not None and id != (before or id):
-            self._stream.write_frame("thread-save-failure", error=THREAD_ID_CHANGED)
+            self.stream.write_frame("thread-save-failure", error=THREAD_ID_CHANGED)
         elif id is not None:
-            self._stream.write_frame("thread-save-success", threadId=id)
+            self.stream.write_frame("thread-save-success", threadId=id)
 
     async def _call_store(self, operation: Callable[[], Awaitable[T]], failure_type: str, message: str) -> T | None:
         """Call the thread storage; send a failure frame and return None if it fails.
@@ -187,10 +180,10 @@ class HashbrownRun:
             # Shielded: half-saved threads would lose messages that the client has shown already.
             return await asyncio.shield(asyncio.ensure_future(operation()))
         except ThreadError as error:
-            self._stream.write_frame(failure_type, error=str(error))
+            self.stream.write_frame(failure_type, error=str(error))
         except Exception:  # a process boundary: the storage may be user code
-            logger.exception("%s: %s", self._request_id, message)
-            self._stream.write_frame(failure_type, error=message)
+            logger.exception("%s: %s", self.request_id, message)
+            self.stream.write_frame(failure_type, error=message)
         return None
 
     def _response_error(self, run: Run, response: Response) -> ErrorPayload:
@@ -206,8 +199,8 @@ class HashbrownRun:
         # Hashbrown's error types have no `not_found`.
         kind = "invalid_request" if payload.type == "not_found" else payload.type
         param = payload.param
-        if self._request and param:
-            param = self._request.param_name(param)
+        if self.request and param:
+            param = self.request.param_name(param)
         return replace(payload, type=kind, param=param)
 
 

@@ -32,7 +32,6 @@ class ModelEndpoints(Endpoints):
         ]
 
     async def list_models(self, _scope: Scope, _receive: Receive, send: Send) -> None:
-        """`GET /models`."""
         listed = await self._service.provider_models.list_models()
         names = dict.fromkeys([*self._service.models.names, *listed])
         data = [self._describe(name) for name in names]

@@ -24,7 +24,7 @@ from antiphon.protocol.struct import encode
 from antiphon.server.asgi import Receive, Scope, Send, WriteChunk, header, read_json, send_json
 from antiphon.server.endpoints.base import MAX_INT64, Endpoints, Query, check_found, parse_body, path_id, route
 from antiphon.server.middleware import direct_write
-from antiphon.server.streaming.event_stream import EventStream, StreamTask, run_until_disconnect
+from antiphon.server.streaming.event_stream import EventStream, StreamTask
 from antiphon.store.base import TERMINAL_STATUSES, IdempotencyRecord, ItemPage
 from antiphon.wire.chat.dialect import ChatDialect
 from antiphon.wire.chat.request import decode_chat
@@ -67,7 +67,6 @@ class ResponseEndpoints(Endpoints):
         ]
 
     async def create(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """`POST /responses`."""
         body = await read_json(scope, receive, self._settings.body_limit)
         request, dialect = self.parse(body)
         key = idempotency_key(scope, body)
@@ -95,7 +94,7 @@ class ResponseEndpoints(Endpoints):
 
     async def _respond_json(self, exchange: ResponseExchange) -> None:
         run = await exchange.engine.create_run(exchange.request, key=exchange.idempotency_key)
-        response = await run_until_disconnect(self._service, run.execute(), exchange.receive)
+        response = await self._service.run_until_disconnect(run.execute(), exchange.receive)
         # A failed response says less than the error, which has a status and headers of its own.
         if run.error:
             raise run.error
@@ -146,17 +145,15 @@ class ResponseEndpoints(Endpoints):
 
     async def compact(self, scope: Scope, receive: Receive, send: Send) -> None:
         """`POST /responses/compact`; the model is stopped if the client disconnects."""
-        body = await read_json(scope, receive, self._settings.body_limit)
-        request = parse_body(decode_compact, body)
+        request = parse_body(decode_compact, await read_json(scope, receive, self._settings.body_limit))
         engine = await self._service.engine()
         # Without a stream there is no write that would notice a disconnect.
-        resource = await run_until_disconnect(self._service, compact(engine, request), receive)
+        resource = await self._service.run_until_disconnect(compact(engine, request), receive)
         await send_json(send, self._dialect().encode_compaction(resource))
 
     async def count_input_tokens(self, scope: Scope, receive: Receive, send: Send) -> None:
         """`POST /responses/input_tokens`; the answer is the same in every dialect."""
-        body = await read_json(scope, receive, self._settings.body_limit)
-        request = parse_body(decode_request, body)
+        request = parse_body(decode_request, await read_json(scope, receive, self._settings.body_limit))
         counted = await (await self._service.engine()).count_input_tokens(request)
         await send_json(send, encode(counted))
 
@@ -234,7 +231,6 @@ class StoredResponseEndpoints(Endpoints):
             await stream.send(send, self._settings.heartbeat_seconds)
 
     async def delete(self, scope: Scope, _receive: Receive, send: Send) -> None:
-        """`DELETE /responses/{id}`."""
         id = path_id(scope, "id", RESPONSE)
         check_found(await (await self._service.engine()).delete(id), RESPONSE, id)
         await send_json(send, encode({"id": id, "object": "response", "deleted": True}))
@@ -246,7 +242,6 @@ class StoredResponseEndpoints(Endpoints):
         await send_json(send, self._dialect().encode_response(response))
 
     async def input_items(self, scope: Scope, _receive: Receive, send: Send) -> None:
-        """`GET /responses/{id}/input_items`."""
         id, cursor = path_id(scope, "id", RESPONSE), Query(scope).cursor()
         page = await (await self._service.engine()).store.list_input_items(id, cursor)
         await send_json(send, encode_list(check_found(page, RESPONSE, id), self._dialect()))

@@ -30,8 +30,6 @@ GRACE_SECONDS = 5.0
 """How long running turns may take after the connection has expired."""
 MAX_TRACKED_RESPONSES = 10_000
 """For how many responses a connection remembers the lane."""
-GOING_AWAY = 1001
-"""The close code of a server that stops."""
 
 
 class WebSocketEndpoint(Endpoints):
@@ -166,8 +164,7 @@ class WebSocketSession:
                 raise server_stopping_error() from None
 
     async def _execute(self, run: Run, lane: str, sink: TurnSink) -> None:
-        loop = asyncio.get_running_loop()
-        timer = loop.call_later(self._settings.commit_seconds, sink.commit, run)
+        timer = asyncio.get_running_loop().call_later(self._settings.commit_seconds, sink.commit, run)
         try:
             response = await run.execute()
         finally:
@@ -209,7 +206,7 @@ class WebSocketSession:
         # Sent last, outside any turn, so that clients can tell it from a failed turn.
         if self._expired:
             self._send_error(connection_limit_error(self._settings.socket_seconds), "")
-        self._outgoing.close(GOING_AWAY, reason)
+        self._outgoing.close(1001, reason)  # going away
         await asyncio.wait([sending])
 
 

@@ -7,36 +7,33 @@ A slow client makes the model wait; the buffer does not grow.
 If the server supports direct writes, chunks bypass the sending task: waking it for every event
 would cost more than the event itself. It is woken only when the client is behind.
 
-`run_until_disconnect` cancels the run when its client leaves.
+`StreamTask` cancels the run when its client leaves.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine, Sequence
-from contextlib import suppress
-from typing import Any, ClassVar, Generic, TypeVar
+from collections.abc import AsyncIterator, Sequence
+from typing import ClassVar, Generic, TypeVar
 
 from antiphon.engine.models import WriteText
 from antiphon.engine.run import Run
 from antiphon.protocol.errors import AntiphonError
 from antiphon.protocol.events import Event
 from antiphon.protocol.fast_text import TextFastPath
-from antiphon.server.asgi import ClientDisconnected, Receive, Send, WriteChunk
-from antiphon.server.service import Service, server_stopping_error
+from antiphon.server.asgi import ClientDisconnected, Receive, Send, WriteChunk, cancel_on_disconnect
+from antiphon.server.service import server_stopping_error
 from antiphon.wire import sse
 from antiphon.wire.openresponses import Dialect
-
-SSE_HEADERS = [
-    (b"content-type", b"text/event-stream; charset=utf-8"),
-    # Without these, proxies compress the stream or buffer it until it ends (nginx: the second).
-    (b"cache-control", b"no-cache, no-transform"),
-    (b"x-accel-buffering", b"no"),
-]
 
 
 class EventStream:
     """The event sink of a streamed run."""
 
-    response_headers: ClassVar[Sequence[tuple[bytes, bytes]]] = SSE_HEADERS
+    response_headers: ClassVar[Sequence[tuple[bytes, bytes]]] = [
+        (b"content-type", b"text/event-stream; charset=utf-8"),
+        # Without these, proxies compress the stream or buffer it until it ends (nginx: the second).
+        (b"cache-control", b"no-cache, no-transform"),
+        (b"x-accel-buffering", b"no"),
+    ]
     heartbeat: ClassVar[bytes] = sse.encode_comment("keep-alive")
     """What is sent after every interval without data, if anything."""
     end_marker: ClassVar[bytes] = sse.DONE_FRAME
@@ -169,30 +166,6 @@ class EventStream:
 
 
 T = TypeVar("T")
-
-
-async def cancel_on_disconnect(receive: Receive, task: asyncio.Task[Any]) -> None:
-    with suppress(OSError, RuntimeError):  # servers raise these after a disconnect
-        while (await receive())["type"] != "http.disconnect":
-            pass
-    task.cancel()
-
-
-async def run_until_disconnect(service: Service, coroutine: Coroutine[object, object, T], receive: Receive) -> T:
-    """Run a coroutine in this task; raises ClientDisconnected, or a 503 if the server stops."""
-    task: asyncio.Task[Any] = asyncio.current_task()  # pyright: ignore[reportAssignmentType]
-    watcher = asyncio.create_task(cancel_on_disconnect(receive, task))
-    try:
-        return await service.run_in_task(coroutine)
-    except asyncio.CancelledError:
-        if watcher.done():
-            raise ClientDisconnected from None
-        raise
-    finally:
-        # The cancellation was ours: the server must not take the task for cancelled.
-        if watcher.done():
-            task.uncancel()
-        watcher.cancel()
 
 
 class StreamTask(Generic[T]):

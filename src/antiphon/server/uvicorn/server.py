@@ -65,7 +65,7 @@ class GatewayServer(uvicorn.Server):
         """Stop gracefully at the first signal, at once at the second."""
         super().handle_exit(sig, frame)
         if self.force_exit and self._service:
-            self._service.skip_drain()
+            self._service.skip_drain = True
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Drain and stop; a second signal ends the process without waiting for its threads."""
