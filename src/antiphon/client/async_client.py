@@ -187,9 +187,8 @@ class AsyncClient:
         """Open a WebSocket for many responses: `async with client.connect() as session`."""
         from antiphon.client.websocket import Session
 
-        http = self.http
-        url = f"{http.base_url}/{RESPONSES_PATH}"
-        return Session(url, http.headers, strict=self._strict, timeout=http.timeouts)
+        url = f"{self.base_url}/{RESPONSES_PATH}"
+        return Session(url, self.http.headers, strict=self._strict, timeout=self.http.timeouts)
 
     async def _request_response(self, request: ApiRequest) -> Response:
         from antiphon.client.http import parse_response
@@ -208,8 +207,7 @@ class AsyncClient:
     def _event_source(self, http: "HttpResponse", id: str | None = None, after: int = -1) -> EventSource:
         from antiphon.client.http import EventReader, HttpEventSource
 
-        reader = EventReader(strict=self._strict, after=after)
-        return HttpEventSource(http, reader, self._reopen_stream, id)
+        return HttpEventSource(http, EventReader(strict=self._strict, after=after), self._reopen_stream, id)
 
     async def _reopen_stream(self, id: str, after: int, retries: int | None = 0) -> "HttpResponse":
         """Open the stream of a background response after an event's number, -1 for all."""

@@ -138,5 +138,4 @@ def stream_cut_error() -> UpstreamError:
 
 def websocket_closed_error(reason: str) -> UpstreamError:
     """Build the error for a closed WebSocket."""
-    message = f"The WebSocket is closed: {reason}"
-    return UpstreamError(message, status=502, code="websocket_closed", retryable=True)
+    return UpstreamError(f"The WebSocket is closed: {reason}", code="websocket_closed", retryable=True)

@@ -114,8 +114,7 @@ class HttpApi:
         retries: int,
         transport: Transport | None,
     ) -> None:
-        url = base_url or os.environ.get("ANTIPHON_BASE_URL") or DEFAULT_BASE_URL
-        self.base_url = _normalize_base_url(url)
+        self.base_url = _normalize_base_url(base_url or os.environ.get("ANTIPHON_BASE_URL") or DEFAULT_BASE_URL)
         self.timeouts = _build_timeouts(timeout)
         self.retry_policy = RetryPolicy(retries=retries)
         self.server_name = urlsplit(self.base_url).netloc or self.base_url
@@ -160,8 +159,7 @@ class HttpApi:
             self._own_client.close()
             self._own_client = None
         for response in list(self._responses):
-            message = f"{self.server_name}: the client was closed."
-            response.fail(UpstreamError(message, code="closed"))
+            response.fail(UpstreamError(f"{self.server_name}: the client was closed.", code="closed"))
         # asyncio closes sockets in the next iteration of the loop, which may be its last.
         await asyncio.sleep(0)
 

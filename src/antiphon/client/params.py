@@ -124,17 +124,13 @@ def to_json_value(value: object) -> object:
     """Convert structs, at any depth, to JSON builtins."""
     if isinstance(value, ProtocolStruct):
         # Servers know OpenAI's own types by OpenAI's names, without the slug of the protocol.
-        return to_builtins(value, _remove_slug)
+        return to_builtins(value, lambda name: name.removeprefix(SLUG))
     if isinstance(value, Mapping):
         members = cast("Mapping[str, object]", value)
         return {name: to_json_value(member) for name, member in members.items()}
     if isinstance(value, list | tuple):
         return [to_json_value(entry) for entry in cast("Sequence[object]", value)]
     return value
-
-
-def _remove_slug(type: str) -> str:
-    return type.removeprefix(SLUG)
 
 
 DOT_SEGMENTS = frozenset({".", ".."})

@@ -37,8 +37,6 @@ from antiphon.transport.connection import Timeouts
 from antiphon.transport.response import timeout_error
 from antiphon.wire.websocket import IMPLIED_FIELDS, check_foreground, check_lane
 
-CREATE_TYPE = "response.create"
-ERROR_TYPE = "error"
 TERMINAL_TYPES = frozenset(name for name, kind in EVENT_CLASSES.items() if kind in TERMINAL_EVENTS)
 """Types of the messages that end a response."""
 
@@ -76,7 +74,7 @@ def encode_create(body: Mapping[str, object], lane: str) -> bytes:
     """Encode the message that requests a response; raises RequestError for invalid fields."""
     check_foreground(body)
     stream_id = {"stream_id": lane} if lane else {}
-    return encode_body({"type": CREATE_TYPE} | omit(body, RESERVED_FIELDS) | stream_id)
+    return encode_body({"type": "response.create"} | omit(body, RESERVED_FIELDS) | stream_id)
 
 
 def decode_label(message: bytes) -> MessageLabel:
@@ -139,8 +137,7 @@ class TurnBuffer:
             async with asyncio.timeout(seconds):
                 await self._ended.wait()
         except TimeoutError:
-            reason = f"did not end the previous turn within {seconds:g} seconds."
-            raise timeout_error(SERVER, reason) from None
+            raise timeout_error(SERVER, f"did not end the previous turn within {seconds:g} seconds.") from None
 
     async def next_messages(self, seconds: float) -> list[bytes]:
         """Wait for messages and return them; none at the end. Raises UpstreamError."""
@@ -379,7 +376,7 @@ class Session:
         turn = self._find_turn(lane)
         self._connection_error = None
         # An error ends its turn at once; whatever the server still sends for it is dropped.
-        if label.type == ERROR_TYPE:
+        if label.type == "error":
             failure = websocket_message_error(message)
             if turn is not None:
                 self._failed_response_ids[lane] = decode_response_id(turn.first_message or b"")

@@ -77,8 +77,7 @@ async def open_websocket(url: str, headers: Mapping[str, str], seconds: float) -
     except OSError as error:
         raise connect_error(SERVER, error, f" at {urlsplit(url).netloc.rpartition('@')[2]}") from None
     except (WebSocketException, ValueError, ImportError) as error:
-        reason = f"opened no WebSocket ({type(error).__name__})."
-        raise unreachable_error(SERVER, reason) from None
+        raise unreachable_error(SERVER, f"opened no WebSocket ({type(error).__name__}).") from None
 
 
 async def close_websocket(connection: ClientConnection) -> None:

@@ -112,8 +112,7 @@ class Conversation:
         from antiphon.wire.chat import wire_types  # start-up time
         from antiphon.wire.chat.request import ChatTranscript
 
-        entries = [dict(message) for message in messages]
-        chat = decode_as(list[wire_types.Message], entries, "messages")
+        chat = decode_as(list[wire_types.Message], [dict(message) for message in messages], "messages")
         items = ChatTranscript(chat).items  # pyright: ignore[reportArgumentType]
         system = [item for item in items if isinstance(item, Message) and item.role == "system"]
         rest = [item for item in items if item not in system]
@@ -146,13 +145,6 @@ class RemoteConversation(Conversation):
         """Add the items of a run."""
         for start in range(0, len(items), MAX_ITEMS_PER_REQUEST):
             await self._conversations.add(self.id, items[start : start + MAX_ITEMS_PER_REQUEST])
-
-
-def resolve_conversation(client: "AsyncClient", conversation: Conversation | str | None) -> Conversation:
-    """Return the conversation that a run continues; a new one if none is given."""
-    if isinstance(conversation, str):
-        return RemoteConversation(client, conversation)
-    return conversation or Conversation()
 
 
 def parse_items(given: object) -> list[Item]:

@@ -49,8 +49,7 @@ class RunSpec(Struct, frozen=True, kw_only=True):
     def request_fields(self, model: str, definitions: Sequence[FunctionTool], rounds: int) -> dict[str, object]:
         """Build the fields that every round sends, after a number of earlier rounds."""
         fields: dict[str, object] = {"model": model, **as_object(to_json_value(self.options.request))}
-        instructions = filter(None, (self.conversation.instructions, self.instructions))
-        if text := "\n\n".join(instructions):
+        if text := "\n\n".join(filter(None, (self.conversation.instructions, self.instructions))):
             fields["instructions"] = text
         if definitions:
             fields["tools"] = list(definitions)
@@ -120,8 +119,7 @@ class AgentLoop:
         if conversation.lock.locked:
             await self._emit(events.ConversationQueued(conversation_id=conversation.id))
         async with conversation.lock:
-            model = self._spec.model
-            await self._emit(events.ConversationStarted(conversation_id=conversation.id, model=model))
+            await self._emit(events.ConversationStarted(conversation_id=conversation.id, model=self._spec.model))
             try:
                 self._history = RunHistory(await conversation.load(), self._spec.prompt)
                 response, status, reason = await self._run_rounds()
@@ -166,8 +164,7 @@ class AgentLoop:
                 response = await self._request_once()
             except UpstreamError as error:
                 await self._mapper.reset_round()
-                explained = explain_schema_error(error, self._definitions)
-                await self._recovery.recover(explained, self._history)
+                await self._recovery.recover(explain_schema_error(error, self._definitions), self._history)
                 self._mapper.model = self._recovery.model
             else:
                 self._recovery.record_success()

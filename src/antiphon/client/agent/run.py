@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Required, TypedDict, Unpack
 from msgspec import Struct, field
 
 from antiphon.client.agent.context_window import ContextStrategy
-from antiphon.client.agent.conversation import Conversation, parse_items, resolve_conversation
+from antiphon.client.agent.conversation import Conversation, RemoteConversation, parse_items
 from antiphon.client.agent.events import AgentEvent, ConversationCancelled, EmitEvent
 from antiphon.client.agent.smoothing import ChunkFunction, ChunkStrategy
 from antiphon.client.async_client import AsyncClient
@@ -221,8 +221,7 @@ class AgentRun:
         if signal is not None and signal.aborted:
             raise Aborted("The run was aborted before it began.")
         event_loop, own_thread = asyncio.get_running_loop(), threading.get_ident()
-        transport = AgentTransport(self._client, self._spec.options)
-        agent_loop = AgentLoop(self._spec, transport, emit)
+        agent_loop = AgentLoop(self._spec, AgentTransport(self._client, self._spec.options), emit)
         task = asyncio.create_task(agent_loop.run())
 
         def stop() -> None:
@@ -241,8 +240,7 @@ class AgentRun:
             # before it could return.
             self.result = agent_loop.result
             if self.result is None:
-                id = self._spec.conversation.id
-                await emit(ConversationCancelled(conversation_id=id))
+                await emit(ConversationCancelled(conversation_id=self._spec.conversation.id))
             if is_cancelled():
                 raise
             if self.result is None:
@@ -279,12 +277,14 @@ def stream_agent(  # noqa: PLR0913 - what an agent is made of
     # A client made here has connections that nobody else closes.
     owns_client = client is None
     client = client or AsyncClient()
+    if isinstance(conversation, str):
+        conversation = RemoteConversation(client, conversation)
     spec = RunSpec(
         prompt=parse_items(prompt),
         model=model,
         tools=resolve_tools(tools, tool_handlers),
         instructions=instructions,
-        conversation=resolve_conversation(client, conversation),
+        conversation=conversation or Conversation(),
         options=options or AgentOptions(),
     )
     return AgentRun(client, spec, on_event, owns_client=owns_client)

@@ -97,18 +97,13 @@ class AgentTransport:
             return Stream(partial(self._open_websocket_source, body))
         return self._client.stream_without_retries(body)
 
-    @property
-    def is_stateful(self) -> bool:
-        """Whether the server can remember earlier rounds."""
-        return self.kind != "chat"
-
     def check_continuation(self, response: Response, history: RunHistory) -> None:
         """Raise UpstreamError if a response does not continue the one it was asked to.
 
         A server that stores nothing may ignore `previous_response_id` without an error, but then
         its response does not repeat it.
         """
-        if self.is_stateful and history.continues and response.previous_response_id is None:
+        if self.kind != "chat" and history.continues and response.previous_response_id is None:
             message = "The server does not continue the response that it was asked to."
             raise UpstreamError(message, status=400, code=RESPONSE_NOT_FOUND)
 
@@ -182,14 +177,13 @@ class Recovery:
         lost_state = disconnected or code == RESPONSE_NOT_FOUND or error.status in LOST_STATE_STATUSES
         if self._transport.drop_encrypted_reasoning(error):
             return
-        if self._transport.is_stateful and history.continues and lost_state:
+        if self._transport.kind != "chat" and history.continues and lost_state:
             history.resend_always()
             action = ContextAction(type="resent_context", reason=code or str(error))
             await self._emit(ContextManagement(action=action))
         elif kind := self._transport.fall_back(error):
             id = self._conversation_id
-            update = ConnectionUpdate(conversation_id=id, transport=kind, reason=str(error))
-            await self._emit(update)
+            await self._emit(ConnectionUpdate(conversation_id=id, transport=kind, reason=str(error)))
         elif (delay := self._retry_delay(error)) is not None:
             self._attempts += 1
             await asyncio.sleep(delay)

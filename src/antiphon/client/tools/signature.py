@@ -94,7 +94,7 @@ def _check_annotation(name: str, annotation: object) -> None:
 
 
 if TYPE_CHECKING:
-    from pydantic import BaseModel, TypeAdapter
+    from pydantic import BaseModel
     from pydantic.fields import FieldInfo
 
 # How pydantic marks the types that it can validate.
@@ -130,8 +130,7 @@ def _walk_annotation(annotation: object, seen: set[type]) -> Iterator[object]:
         kind = cast("type[object]", annotation)
         seen.add(kind)
         if is_dataclass(kind) or is_typeddict(kind) or issubclass(kind, msgspec.Struct):
-            hints = get_type_hints(cast("object", kind), include_extras=True)
-            for member in hints.values():
+            for member in get_type_hints(cast("object", kind), include_extras=True).values():
                 yield from _walk_annotation(member, seen)
 
 
@@ -142,7 +141,8 @@ def build_pydantic_schemas(annotations: Mapping[str, object]) -> tuple[dict[str,
 
     try:
         made, shared = TypeAdapter.json_schemas(
-            ((name, "validation", _type_adapter(a)) for name, a in annotations.items()), ref_template="#/$defs/{model}"
+            ((name, "validation", TypeAdapter(cast("Any", a))) for name, a in annotations.items()),
+            ref_template="#/$defs/{model}",
         )
     except PydanticUserError as error:
         raise TypeError(f"pydantic can make no JSON Schema: {error}") from error
@@ -151,9 +151,9 @@ def build_pydantic_schemas(annotations: Mapping[str, object]) -> tuple[dict[str,
 
 def build_pydantic_converter(annotation: object) -> Callable[[object], object]:
     """Return a function that converts JSON to a pydantic type or raises InvalidValueError."""
-    from pydantic import ValidationError
+    from pydantic import TypeAdapter, ValidationError
 
-    adapter = _type_adapter(annotation)
+    adapter = TypeAdapter(cast("Any", annotation))
 
     def convert(raw: object) -> object:
         try:
@@ -163,12 +163,6 @@ def build_pydantic_converter(annotation: object) -> Callable[[object], object]:
             raise InvalidValueError(format_path(first["loc"]), first["msg"]) from None
 
     return convert
-
-
-def _type_adapter(annotation: object) -> "TypeAdapter[object]":
-    from pydantic import TypeAdapter
-
-    return TypeAdapter(cast("Any", annotation))
 
 
 ToolFunction = Callable[..., Any]

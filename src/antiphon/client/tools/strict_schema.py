@@ -27,7 +27,7 @@ from antiphon.protocol.json_schema import (
     is_string_list,
     resolve_reference,
 )
-from antiphon.protocol.struct import as_array, join_path
+from antiphon.protocol.struct import as_array, join_path, omit
 from antiphon.protocol.tools import FunctionTool
 
 NON_STRICT_ADVICE = "`@tool(strict=False)` for this tool or `strict_tools=False` for all of them"
@@ -68,9 +68,8 @@ class StrictSchema(msgspec.Struct, frozen=True):
 def make_strict(schema: Mapping[str, object]) -> StrictSchema:
     """Return a strict copy of a schema, and the problems in it."""
     converter = _StrictConverter(schema)
-    converted = converter.convert_root()
     # Without repetitions: a definition that is used twice has its problems twice.
-    return StrictSchema(converted, list(dict.fromkeys(converter.problems)))
+    return StrictSchema(converter.convert_root(), list(dict.fromkeys(converter.problems)))
 
 
 _ANNOTATION_KEYWORDS = ("title", "description")
@@ -119,8 +118,7 @@ def _has_constraints(schema: Schema, *apart: str) -> bool:
 def _wrap_in_union(schema: Schema, *others: Schema) -> Schema:
     """Put a schema into a union, its annotations outside."""
     notes = {key: schema[key] for key in _ANNOTATION_KEYWORDS if key in schema}
-    rest = {key: value for key, value in schema.items() if key not in notes}
-    return {**notes, "anyOf": [rest, *others]}
+    return {**notes, "anyOf": [omit(schema, notes), *others]}
 
 
 def _make_nullable(schema: Schema) -> Schema:
@@ -147,7 +145,7 @@ class _StrictConverter:
 
     def __init__(self, schema: Mapping[str, object]) -> None:
         self.problems: list[StrictProblem] = []
-        self.schema = {key: schema[key] for key in schema if key not in ("$schema", "$id")}
+        self.schema: Schema = omit(schema, ["$schema", "$id"])
         self.groups: dict[str, Schema] = {}
         self.targets: dict[object, tuple[Schema, str]] = {"#": (self.schema, "")}
         # pydantic and msgspec write "$defs", older generators "definitions".
@@ -252,8 +250,7 @@ class _StrictConverter:
             elif "object" in _schema_types(schema):
                 self.report(place, "an object is no union; move its keywords into every member")
             else:
-                made = [self.convert(m, f"{place}[{i}]", depth) for i, m in enumerate(members)]
-                return {"anyOf": made}
+                return {"anyOf": [self.convert(m, f"{place}[{i}]", depth) for i, m in enumerate(members)]}
         return stood
 
     def _convert_object(self, schema: Schema, path: str, depth: int) -> Schema:
@@ -262,8 +259,7 @@ class _StrictConverter:
         properties, required = schema.get("properties", {}), schema.get("required", [])
         extra = schema.get("additionalProperties", False)
         if extra is not False:
-            place = join_path(path, "additionalProperties")
-            self.report(place, f"a strict object is closed; {_ADVICE_PAIRS}")
+            self.report(join_path(path, "additionalProperties"), f"a strict object is closed; {_ADVICE_PAIRS}")
         if not is_object(properties):
             self.report(join_path(path, "properties"), "`properties` must be an object")
         elif not is_string_list(required) or not set(required) <= properties.keys():
@@ -287,7 +283,7 @@ class _StrictConverter:
 def _unwrap_all_of(schema: Schema, path: str) -> tuple[Schema, str]:
     """Unwrap an `allOf` with one member if no keyword beside it constrains values."""
     while is_array(members := schema.get("allOf")) and len(members) == 1:
-        member, beside = members[0], {key: schema[key] for key in schema if key != "allOf"}
+        member, beside = members[0], omit(schema, ["allOf"])
         if not is_object(member):
             break
         if isinstance(kind := beside.get("type"), str) and kind == member.get("type"):

@@ -243,7 +243,10 @@ class Tool:
         if inspect.isawaitable(result):
             result = cast("object", await result)
         if isinstance(result, AsyncGenerator):
-            return await _last_yielded_async(cast("AsyncGenerator[object]", result), context)
+            values, result = cast("AsyncGenerator[object]", result), None
+            async with aclosing(values):
+                async for result in values:
+                    context.progress(result)
         return result
 
 
@@ -278,23 +281,10 @@ def _call_in_thread(call: Callable[[], object], context: ToolContext) -> object:
     try:
         result = call()
         if isinstance(result, Generator):
-            return _last_yielded(cast("Iterator[object]", result), context)
+            values, result = cast("Iterator[object]", result), None
+            for result in values:
+                context.progress(result)
     except StopIteration as error:
         # A future cannot hold a StopIteration: in Python 3.11 the caller would wait forever.
         raise RuntimeError("the tool raised StopIteration") from error
     return result
-
-
-def _last_yielded(values: Iterator[object], context: ToolContext) -> object:
-    last: object = None
-    for last in values:
-        context.progress(last)
-    return last
-
-
-async def _last_yielded_async(values: AsyncGenerator[object], context: ToolContext) -> object:
-    last: object = None
-    async with aclosing(values):
-        async for last in values:
-            context.progress(last)
-    return last
