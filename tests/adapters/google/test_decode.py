@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antiphon.adapters.google.adapter import FAILURE_REASONS, REASONS
+from antiphon.adapters.google.decode import FAILURE_REASONS, REASONS
 from antiphon.protocol import parts
 from antiphon.protocol.items import FunctionCall, LogProb, Message, OutputText, Reasoning, TopLogProb, UrlCitation
 from antiphon.protocol.response import Response

@@ -14,21 +14,19 @@ import msgspec
 
 from antiphon.adapters.base import Adapter, ConfigSource, Decoder, Prompt, Provider, collect_names
 from antiphon.adapters.errors import ErrorInfo
-from antiphon.adapters.google.decode import FAILURE_REASONS, REASONS, GoogleDecoder
+from antiphon.adapters.google.decode import GoogleDecoder
 from antiphon.adapters.google.encode import encode_body, is_before_gemini_3
 from antiphon.adapters.google.wire_types import ErrorBody, GenerateContentResponse
+from antiphon.adapters.json_access import parse_json
 from antiphon.protocol.errors import UpstreamError
 from antiphon.protocol.struct import InvalidValueError
 from antiphon.protocol.tools import WEB_SEARCH_TYPES
 from antiphon.transport.request import Credential, GoogleToken, Key, Upstream
-from antiphon.wire import json
-
-__all__ = ["FAILURE_REASONS", "REASONS", "Google"]
 
 API_VERSION_SUFFIX = re.compile(r"/v\d+(?:(?:alpha|beta)\d*)?$")
 USE_VERTEX_VARIABLE = "GOOGLE_GENAI_USE_VERTEXAI"
-MULTI_REGIONS = frozenset({"us", "eu"})
-"""Locations that span several regions. Their host names differ from those of regions."""
+VERTEX_HOSTS = {"global": "aiplatform", "us": "aiplatform.us.rep", "eu": "aiplatform.eu.rep"}
+"""The host names of locations that span several regions. Those of regions begin with the region."""
 
 
 class Google(Adapter):
@@ -99,12 +97,10 @@ class Google(Adapter):
         return frozenset({"tools_with_format"}) if is_before_gemini_3(model) else frozenset()
 
     def encode(self, prompt: Prompt) -> Upstream:
-        """Write a prompt as a `generateContent` request."""
         method = "streamGenerateContent?alt=sse" if prompt.stream else "generateContent"
         return Upstream(url=f"{self._model_url(prompt)}:{method}", body=encode_body(prompt))
 
     def decoder(self, prompt: Prompt) -> Decoder:
-        """Return the decoder of the response."""
         del prompt
         return GoogleDecoder(self)
 
@@ -113,7 +109,6 @@ class Google(Adapter):
         return GoogleToken() if self.provider.project else Key("x-goog-api-key", "")
 
     def models_request(self) -> Upstream:
-        """Return the request that lists the models."""
         path = "publishers/google/models" if self.provider.project else "models?pageSize=1000"
         return Upstream(method="GET", url=f"{self._api_root.partition('/projects/')[0]}/{path}")
 
@@ -156,11 +151,7 @@ def api_root_url(provider: Provider, url: str) -> str:
     """Return the URL up to the version of the API, which the configured URL need not contain."""
     location = provider.location or "global"
     if provider.project and not provider.base_url:
-        if location in MULTI_REGIONS:
-            host = f"aiplatform.{location}.rep"
-        else:
-            host = "aiplatform" if location == "global" else f"{location}-aiplatform"
-        url = f"https://{host}.googleapis.com"
+        url = f"https://{VERTEX_HOSTS.get(location, f'{location}-aiplatform')}.googleapis.com"
     # The default URL has a version, which the configured one replaces.
     elif not provider.base_url and provider.api_version:
         url = API_VERSION_SUFFIX.sub("", url)
@@ -182,12 +173,7 @@ def find_error(body: object) -> ErrorBody | None:
 
 def retry_delay(body: bytes) -> str | None:
     """Return the whole seconds after which to retry; the body has them as `3.5s`."""
-    try:
-        error = find_error(json.decode_lenient(body))
-    except json.JSONError:
-        return None
-    for detail in (error.details if error else None) or ():
-        if detail.retry_delay:
-            seconds = re.fullmatch(r"(\d+(?:\.\d+)?)s", detail.retry_delay)
-            return str(math.ceil(float(seconds[1]))) if seconds else None
-    return None
+    error = find_error(parse_json(body))
+    delays = (detail.retry_delay for detail in (error and error.details) or () if detail.retry_delay)
+    seconds = re.fullmatch(r"(\d+(?:\.\d+)?)s", next(delays, ""))
+    return str(math.ceil(float(seconds[1]))) if seconds else None

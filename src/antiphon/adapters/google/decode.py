@@ -9,6 +9,7 @@ stream as bare JSON without `data:`.
 
 import re
 from collections.abc import Iterator, Mapping
+from typing import cast
 
 from antiphon.adapters.base import MAX_EVENT_BYTES, Adapter, Decoder, finish_part
 from antiphon.adapters.errors import TRUNCATED, ErrorInfo
@@ -71,7 +72,11 @@ class GoogleSseDecoder:
 
     def feed(self, data: bytes) -> list[sse.SseEvent]:
         """Return the events that the bytes complete."""
-        start = 0 if self._bare_json else self._find_bare_json(data)
+        start = -1
+        if self._bare_json or (self._at_line_start and data[:1] in (b"{", b"[")):
+            start = 0
+        elif found := BARE_JSON_LINE.search(data):
+            start = found.start() + 1
         self._at_line_start = data.endswith(b"\n") if data else self._at_line_start
         if start < 0:
             return self._sse.feed(data)
@@ -84,12 +89,6 @@ class GoogleSseDecoder:
         """Return an event that lacks its blank line, and the bare JSON."""
         bare = [sse.SseEvent("message", bytes(self._bare_json))] if self._bare_json else []
         return self._sse.close() + bare
-
-    def _find_bare_json(self, data: bytes) -> int:
-        if self._at_line_start and data[:1] in (b"{", b"["):
-            return 0
-        found = BARE_JSON_LINE.search(data)
-        return found.start() + 1 if found else -1
 
 
 class GoogleDecoder(Decoder):
@@ -106,13 +105,12 @@ class GoogleDecoder(Decoder):
         self._seen_citations: set[tuple[str, int, int]] = set()
 
     def decode_chunk(self, chunk: object) -> list[Part]:
-        """Return the parts of a chunk."""
+        event = cast("sse.SseEvent", chunk)
+        # Google sends no [DONE], but a proxy in between may.
+        self.done = event.data == sse.DONE
         decoded: list[Part] = []
-        if isinstance(chunk, sse.SseEvent):
-            # Google sends no [DONE], but a proxy in between may.
-            self.done = chunk.data == sse.DONE
-            for response in () if self.done else decode_responses(chunk.data):
-                self._decode_response(response, decoded)
+        for response in () if self.done else decode_responses(event.data):
+            self._decode_response(response, decoded)
         return decoded
 
     def decode_body(self, body: bytes) -> list[Part]:
@@ -246,8 +244,7 @@ def find_citations(candidate: Candidate) -> Iterator[tuple[Segment, CitedPage]]:
         for index in support.grounding_chunk_indices or ():
             if support.segment and 0 <= index < len(chunks):
                 chunk = chunks[index]
-                page = chunk.web or chunk.retrieved_context or chunk.maps or CitedPage()
-                yield support.segment, page
+                yield support.segment, chunk.web or chunk.retrieved_context or chunk.maps or CitedPage()
     citations = candidate.citation_metadata or CitationMetadata()
     for citation in citations.citations or citations.citation_sources or ():
         yield citation, CitedPage(citation.uri, citation.title)

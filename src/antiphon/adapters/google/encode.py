@@ -10,15 +10,16 @@ tokens; older models do not think.
 import re
 from collections.abc import Iterable
 
-from msgspec import UNSET
 from msgspec.structs import replace
 
 from antiphon.adapters import media
 from antiphon.adapters.base import Prompt
-from antiphon.adapters.conversation import EMPTY_CONVERSATION, ConversationTurn, encode_pieces, split_turns
+from antiphon.adapters.conversation import EMPTY_CONVERSATION, encode_pieces, split_turns
 from antiphon.adapters.features import (
     EFFORTS_LOW_TO_HIGH,
     EFFORTS_MINIMAL_TO_HIGH,
+    MEDIA_CONTENT,
+    format_feature,
     nearest_effort,
     service_tier_name,
     wants_logprobs,
@@ -39,7 +40,7 @@ from antiphon.protocol.items import (
     content_text,
 )
 from antiphon.protocol.json_schema import is_object
-from antiphon.protocol.request import JsonObjectFormat, JsonSchemaFormat
+from antiphon.protocol.request import JsonSchemaFormat
 from antiphon.protocol.struct import JsonObject, drop_none
 from antiphon.protocol.tools import (
     WEB_SEARCH_TYPES,
@@ -90,7 +91,8 @@ def encode_body(prompt: Prompt) -> JsonObject:
 
 
 def _encode_generation_config(prompt: Prompt) -> JsonObject:
-    request = prompt.request
+    request, format = prompt.request, prompt.request.text.format
+    schema = format.schema if isinstance(format, JsonSchemaFormat) else None
     config: JsonObject = {
         "temperature": request.temperature,
         "topP": request.top_p,
@@ -102,14 +104,9 @@ def _encode_generation_config(prompt: Prompt) -> JsonObject:
         "responseLogprobs": wants_logprobs(request) or None,
         "logprobs": request.top_logprobs or None,
         "thinkingConfig": _encode_thinking(prompt),
+        "responseMimeType": "application/json" if format_feature(request) else None,
+        "responseJsonSchema": schema or None,
     }
-    match request.text.format:
-        case JsonSchemaFormat(schema=schema) if schema:
-            config |= {"responseMimeType": "application/json", "responseJsonSchema": schema}
-        case JsonSchemaFormat() | JsonObjectFormat():
-            config["responseMimeType"] = "application/json"
-        case _:
-            pass
     return drop_none(config)
 
 
@@ -124,19 +121,19 @@ def _encode_tools(prompt: Prompt) -> list[JsonObject]:
             functions.append({"name": tool.name, **drop_none(fields)})
         # The mode NONE applies to functions only, so hosted tools are left out.
         elif prompt.request.tool_choice != "none":
-            hosted.append(_encode_hosted_tool(prompt, tool, index))
+            hosted.append(_encode_hosted_tool(prompt, tool, f"tools[{index}]"))
     return [{"functionDeclarations": functions}, *hosted] if functions else hosted
 
 
-def _encode_hosted_tool(prompt: Prompt, tool: ExtensionTool, index: int) -> JsonObject:
+def _encode_hosted_tool(prompt: Prompt, tool: ExtensionTool, path: str) -> JsonObject:
     """Write a tool of Google's: `google:codeExecution` is `codeExecution`, with the same fields."""
-    options = {} if tool.extra is UNSET else tool.extra
+    options = tool.extra or {}
     if tool.type not in WEB_SEARCH_TYPES:
         return {tool.type.partition(":")[2]: options}
     if options:
         names = ", ".join(f"'{name}'" for name in options)
         message = f"Google's web search has no options; {names} was not sent."
-        prompt.warn("unsupported_parameter", message, f"tools[{index}]")
+        prompt.warn("unsupported_parameter", message, path)
     return {"googleSearch": {}}
 
 
@@ -170,15 +167,19 @@ class ContentsEncoder:
         turns = split_turns(self._prompt.items)
         # Google accepts only text as instructions; images stay in the conversation.
         if turns and turns[0].role == "system" and all(map(_is_text_only, turns[0].items)):
-            system += self._encode_user(turns.pop(0).items)
+            system += self._encode_items(turns.pop(0).items)
         # Signatures are checked in the current turn: what follows the user's last message.
         users = (i for i, turn in enumerate(turns) if turn.role in ("user", "system"))
         last_user = max(users, default=-1)
         contents: list[JsonObject] = []
         for index, turn in enumerate(turns):
-            if parts := self._encode_turn(turn, is_current=index > last_user):
-                role = "model" if turn.role == "assistant" else "user"
-                contents.append({"role": role, "parts": parts})
+            is_tool = turn.role == "tool"
+            parts = self._encode_tool_outputs(turn.outputs) if is_tool else self._encode_items(turn.items)
+            first_call = next((part for part in parts if "functionCall" in part), None)
+            if first_call and index > last_user and _requires_signatures(self._prompt.model):
+                first_call.setdefault("thoughtSignature", SKIP_SIGNATURE_CHECK)
+            if parts:
+                contents.append({"role": "model" if turn.role == "assistant" else "user", "parts": parts})
         if not (contents or system):
             raise self._prompt.unsupported_error(EMPTY_CONVERSATION, "input")
         # Instructions alone are rejected, so they become the user's message.
@@ -189,19 +190,7 @@ class ContentsEncoder:
             contents.insert(0, {"role": "user", "parts": [{"text": OPENING_MESSAGE}]})
         return system, contents
 
-    def _encode_turn(self, turn: ConversationTurn, *, is_current: bool) -> list[JsonObject]:
-        match turn.role:
-            case "assistant":
-                parts = self._encode_assistant(turn.items)
-                if is_current and _requires_signatures(self._prompt.model):
-                    _sign_first_call(parts)
-                return parts
-            case "tool":
-                return self._encode_tool_outputs(turn.outputs)
-            case _:
-                return self._encode_user(turn.items)
-
-    def _encode_assistant(self, items: Iterable[Item]) -> list[JsonObject]:
+    def _encode_items(self, items: Iterable[Item]) -> list[JsonObject]:
         parts: list[JsonObject] = []
         signature: ThoughtSignature | None = None
         has_id = True
@@ -217,16 +206,14 @@ class ContentsEncoder:
                     # Only the first of parallel calls is signed; the others share its kind of id.
                     if not has_id:
                         self._calls_without_id.add(item.call_id)
-                    parts.append(self._encode_call(item) | (signature.fields if signature else {}))
+                    self._call_names[item.call_id] = item.name
+                    call = {"name": item.name, "args": parse_arguments(item.arguments)}
+                    call |= self._id_fields(item.call_id)
+                    parts.append({"functionCall": call} | (signature.fields if signature else {}))
                     signature = None
                 case _:
                     pass
         return parts
-
-    def _encode_call(self, call: FunctionCall) -> JsonObject:
-        self._call_names[call.call_id] = call.name
-        fields: JsonObject = {"name": call.name, "args": parse_arguments(call.arguments)}
-        return {"functionCall": self._id_fields(call.call_id) | fields}
 
     def _id_fields(self, call_id: str) -> JsonObject:
         # A call that Google gave no id is sent back without the one that the client saw.
@@ -247,11 +234,6 @@ class ContentsEncoder:
             responses.append({"functionResponse": response})
         return responses + separate
 
-    def _encode_user(self, items: Iterable[Item]) -> list[JsonObject]:
-        messages = (item for item in items if isinstance(item, Message))
-        encoded = (encode_pieces(self._prompt, message, _encode_content) for message in messages)
-        return [part for parts in encoded for part in parts]
-
 
 def _encode_reasoning(item: Reasoning, parts: list[JsonObject]) -> ThoughtSignature | None:
     """Add the parts of a reasoning item; return the signature if it is the next call's."""
@@ -268,8 +250,7 @@ def _encode_reasoning(item: Reasoning, parts: list[JsonObject]) -> ThoughtSignat
 
 
 def _is_text_only(item: Item) -> bool:
-    other = (InputImage, InputFile, InputVideo, ExtensionContent)
-    return isinstance(item, Message) and not any(isinstance(part, other) for part in item.content)
+    return isinstance(item, Message) and MEDIA_CONTENT.isdisjoint(map(type, item.content))
 
 
 def _encode_content(part: Content) -> list[JsonObject]:
@@ -323,12 +304,6 @@ def _sign_text(parts: list[JsonObject], signature: ThoughtSignature) -> None:
     start = len(text) - signature.length
     parts[-1:] = [{"text": text[:start]}] if start else []
     parts.append({"text": text[start:]} | signature.fields)
-
-
-def _sign_first_call(parts: list[JsonObject]) -> None:
-    first = next((part for part in parts if "functionCall" in part), None)
-    if first is not None:
-        first.setdefault("thoughtSignature", SKIP_SIGNATURE_CHECK)
 
 
 def _strip_path(model: str) -> str:
