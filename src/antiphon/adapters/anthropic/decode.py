@@ -13,20 +13,7 @@ from typing import cast
 
 from msgspec import Struct
 
-from antiphon.adapters.anthropic.wire_types import (
-    SLUG,
-    ContentBlock,
-    Delta,
-    ErrorBody,
-    MessageBody,
-    RawBlock,
-    SealedThinking,
-    StreamEvent,
-    Usage,
-    read_event,
-    read_message,
-    read_raw_block,
-)
+from antiphon.adapters.anthropic import wire_types
 from antiphon.adapters.base import MAX_EVENT_BYTES, Adapter, Decoder, Prompt, finish_part
 from antiphon.adapters.conversation import dropped_call_warning, history_tool_names
 from antiphon.adapters.errors import ErrorInfo, infer_status
@@ -57,13 +44,13 @@ INPUT_COUNTS = ("input_tokens", "cache_creation_input_tokens", "cache_read_input
 class OpenBlock(Struct):
     """A content block that is being streamed."""
 
-    block: ContentBlock
+    block: wire_types.ContentBlock
     key: int
     part: int = 0
     pieces: list[str] = []
     size: int = 0
     citations: list[object] = []
-    raw: RawBlock = {}
+    raw: wire_types.RawBlock = {}
 
 
 class AnthropicDecoder(Decoder):
@@ -87,25 +74,25 @@ class AnthropicDecoder(Decoder):
         if sent.data == sse.DONE:
             self.done = True
             return ()
-        event = read_event(sent.data)
+        event = wire_types.read_event(sent.data)
         # The most frequent event is tested first.
         match event.type or sent.event:
             case "content_block_delta" if event.delta:
                 return self._decode_delta(event.index, event.delta)
             case "content_block_start" if block := event.content_block:
-                read_raw = partial(read_raw_block, sent.data, "content_block")
+                read_raw = partial(wire_types.read_raw_block, sent.data, "content_block")
                 return [*self.complete_calls(), *self._start_block(event.index, block, read_raw)]
             case "content_block_stop":
                 return self._stop_block(event.index)
             case type:
                 return self._decode_message_event(type, event)
 
-    def _decode_message_event(self, type: str, event: StreamEvent) -> Sequence[Part]:
+    def _decode_message_event(self, type: str, event: wire_types.StreamEvent) -> Sequence[Part]:
         match type:
             case "message_start":
                 return self._usage_parts(event.message.usage if event.message else None)
             case "message_delta":
-                return self._usage_parts(event.usage) + self._stop_parts(event.delta or Delta())
+                return self._usage_parts(event.usage) + self._stop_parts(event.delta or wire_types.Delta())
             case "message_stop":
                 self.done = True
                 return () if self.finished else self._finish_parts(None)
@@ -115,21 +102,23 @@ class AnthropicDecoder(Decoder):
                 return ()
 
     def decode_body(self, body: bytes) -> list[Part]:
-        message = read_message(body)
+        message = wire_types.read_message(body)
         if message.error is not None:
             return [self._failure(message.error)]
         if message.content is None:
             raise ValueError("the response is not a message")
         decoded: list[Part] = []
         for index, block in enumerate(message.content):
-            read_raw = partial(read_raw_block, body, "content", index)
+            read_raw = partial(wire_types.read_raw_block, body, "content", index)
             decoded += self.complete_calls()
             decoded += self._start_block(index, block, read_raw)
             decoded += self._stop_block(index)
         decoded += self._usage_parts(message.usage)
         return decoded + (self._stop_parts(message) or self._finish_parts(None))
 
-    def _start_block(self, index: int, block: ContentBlock, read_raw: Callable[[], RawBlock]) -> Sequence[Part]:
+    def _start_block(
+        self, index: int, block: wire_types.ContentBlock, read_raw: Callable[[], wire_types.RawBlock]
+    ) -> Sequence[Part]:
         before, opened = self._last_block, OpenBlock(block, index)
         self._open_blocks[index] = self._last_block = opened
         match block.type:
@@ -142,7 +131,7 @@ class AnthropicDecoder(Decoder):
             case "thinking":
                 return self._reasoning_parts(opened, block.thinking)
             case "redacted_thinking" if block.data:
-                sealed = to_json_text(SealedThinking(redacted=block.data))
+                sealed = to_json_text(wire_types.SealedThinking(redacted=block.data))
                 return (parts.Reasoning(key=index, encrypted_content=sealed),)
             # The tools were sent only because the history has calls; the client offers none.
             case "tool_use" if not self._may_call:
@@ -154,7 +143,7 @@ class AnthropicDecoder(Decoder):
             case _:
                 return self._start_server_tool(opened, read_raw)
 
-    def _decode_delta(self, index: int, delta: Delta) -> Sequence[Part]:
+    def _decode_delta(self, index: int, delta: wire_types.Delta) -> Sequence[Part]:
         opened = self._open_blocks.get(index)
         if opened is None:
             return ()
@@ -187,7 +176,7 @@ class AnthropicDecoder(Decoder):
                 return [parts.Annotation(note, key, opened.part) for note in notes if note]
             case "thinking" if block.signature:
                 thinking = repair_surrogates("".join(opened.pieces))
-                sealed = to_json_text(SealedThinking(block.signature, thinking))
+                sealed = to_json_text(wire_types.SealedThinking(block.signature, thinking))
                 return (parts.Reasoning(key=key, encrypted_content=sealed),)
             case "tool_use":
                 self.ended_calls.append(key)
@@ -214,7 +203,7 @@ class AnthropicDecoder(Decoder):
             return (parts.Reasoning(key=opened.key, summary=text),)
         return (parts.Reasoning(text, opened.key),)
 
-    def _start_server_tool(self, opened: OpenBlock, read_raw: Callable[[], RawBlock]) -> Sequence[Part]:
+    def _start_server_tool(self, opened: OpenBlock, read_raw: Callable[[], wire_types.RawBlock]) -> Sequence[Part]:
         """Start the block of a tool that Anthropic runs."""
         type = opened.block.type
         # read_raw() parses the JSON once more, so it is called only where all fields are needed.
@@ -241,7 +230,7 @@ class AnthropicDecoder(Decoder):
             return ()
         return _server_tool_parts(block.type, opened.raw | {"input": input})
 
-    def _web_search_item(self, block: ContentBlock) -> ExtensionItem:
+    def _web_search_item(self, block: wire_types.ContentBlock) -> ExtensionItem:
         """Return a web search as OpenAI's item."""
         results = block.content if is_array(block.content) else None
         query = self._search_queries.get(block.tool_use_id or "") or ""
@@ -252,7 +241,7 @@ class AnthropicDecoder(Decoder):
         status = "failed" if results is None else "completed"
         return ExtensionItem(type="openai:web_search_call", status=status, extra={"action": action})
 
-    def _usage_parts(self, usage: Usage | None) -> list[Part]:
+    def _usage_parts(self, usage: wire_types.Usage | None) -> list[Part]:
         if usage is None:
             return []
         # message_delta need not repeat the counts of message_start.
@@ -265,7 +254,7 @@ class AnthropicDecoder(Decoder):
         # In the protocol cached tokens are a part of the input tokens.
         return [parts.Usage(sum(self._input_counts.values()), usage.output_tokens, cached, thinking)]
 
-    def _stop_parts(self, stop: Delta | MessageBody) -> list[Part]:
+    def _stop_parts(self, stop: wire_types.Delta | wire_types.MessageBody) -> list[Part]:
         reason, details = stop.stop_reason, stop.stop_details
         if reason is None:
             return []
@@ -277,14 +266,14 @@ class AnthropicDecoder(Decoder):
     def _finish_parts(self, reason: str | None) -> list[Part]:
         return self.finish_parts(finish_part(reason, REASONS, has_calls=self._has_calls))
 
-    def _failure(self, error: ErrorBody | None) -> parts.Failure:
+    def _failure(self, error: wire_types.ErrorBody | None) -> parts.Failure:
         info = ErrorInfo(error.message or "", error.type) if error else ErrorInfo()
         return self.adapter.failure_part(info, infer_status(info, 500))
 
 
-def _server_tool_parts(type: str, block: RawBlock) -> Sequence[Part]:
+def _server_tool_parts(type: str, block: wire_types.RawBlock) -> Sequence[Part]:
     """Return a block as an item from which it can be sent back unchanged."""
-    name = f"{SLUG}{type}"
+    name = f"{wire_types.SLUG}{type}"
     if not is_extension_type(name):
         return ()
     return (parts.Whole(ExtensionItem(type=name, status="completed", extra={"block": block})),)
@@ -294,7 +283,7 @@ def decode_citation(citation: object, length: int) -> TextAnnotation | None:
     """Return a citation as an annotation of its whole block, which has `length` characters."""
     if not is_object(citation):
         return None
-    url, type = citation.get("url"), f"{SLUG}{citation.get('type')}"
+    url, type = citation.get("url"), f"{wire_types.SLUG}{citation.get('type')}"
     if isinstance(url, str):
         title = citation.get("title")
         title = title if isinstance(title, str) else ""

@@ -27,21 +27,10 @@ from antiphon.adapters.conversation import (
 from antiphon.adapters.features import service_tier_name
 from antiphon.adapters.json_access import decode_as, drop_empty, parse_arguments
 from antiphon.adapters.json_via_tool import ANSWER_TOOL_NAME
-from antiphon.protocol.items import (
-    Content,
-    ExtensionItem,
-    FunctionCall,
-    FunctionCallOutput,
-    InputFile,
-    InputImage,
-    Item,
-    Message,
-    Reasoning,
-    content_text,
-)
+from antiphon.protocol import items
 from antiphon.protocol.json_schema import Schema, is_array, is_object
 from antiphon.protocol.request import JsonSchemaFormat
-from antiphon.protocol.struct import JsonObject
+from antiphon.protocol.struct import JsonObject, as_array
 from antiphon.protocol.tools import (
     WEB_SEARCH_TYPES,
     ExtensionTool,
@@ -160,29 +149,29 @@ class MessagesEncoder:
         texts = [
             "".join(encode_pieces(self._prompt, item, lambda part: [system_text(part)]))
             for item in turn.items
-            if isinstance(item, Message)
+            if isinstance(item, items.Message)
         ]
         return "\n\n".join(filter(None, texts))
 
-    def _encode_item(self, item: Item) -> list[JsonObject]:
+    def _encode_item(self, item: items.Item) -> list[JsonObject]:
         match item:
-            case Message():
+            case items.Message():
                 return encode_pieces(self._prompt, item, _encode_content)
-            case FunctionCall():
+            case items.FunctionCall():
                 id, name = make_legal_id(item.call_id, TOOL_USE_ID), make_legal_name(item.name, MAX_TOOL_NAME)
                 return [{"type": "tool_use", "id": id, "name": name, "input": parse_arguments(item.arguments)}]
-            case FunctionCallOutput():
+            case items.FunctionCallOutput():
                 return [self._encode_tool_result(item)]
-            case Reasoning(encrypted_content=str() as sealed):
+            case items.Reasoning(encrypted_content=str() as sealed):
                 return _encode_thinking(sealed)
-            case ExtensionItem() if item.type.startswith(SLUG):
+            case items.ExtensionItem() if item.type.startswith(SLUG):
                 # The client may have changed the item, so its block is checked.
                 block, type = item.get("block"), item.type.removeprefix(SLUG)
                 return [block] if is_object(block) and block.get("type") == type else []
             case _:
                 return []
 
-    def _encode_tool_result(self, item: FunctionCallOutput) -> JsonObject:
+    def _encode_tool_result(self, item: items.FunctionCallOutput) -> JsonObject:
         text = item.output if isinstance(item.output, str) else ""
         result: JsonObject = {
             "type": "tool_result",
@@ -227,10 +216,10 @@ def _encode_thinking(sealed: str) -> list[JsonObject]:
     return [{"type": "thinking", "thinking": state.thinking, "signature": state.signature}]
 
 
-def _encode_content(part: Content) -> list[JsonObject]:
+def _encode_content(part: items.Content) -> list[JsonObject]:
     """Write a piece of content; raises ValueError with the reason if that is impossible."""
-    if not isinstance(part, InputImage | InputFile):
-        return _text_blocks(content_text(part))
+    if not isinstance(part, items.InputImage | items.InputFile):
+        return _text_blocks(items.content_text(part))
     file, is_image = media.read_media(part)
     if file.url:
         source = {"type": "url", "url": file.url}
@@ -358,7 +347,7 @@ def relax_schema(prompt: Prompt, schema: Schema, param: str) -> Schema:
         names = ", ".join(f"'{name}'" for name in sorted(removed))
         message = f"{names} cannot be enforced and was moved into the description."
         prompt.warn("schema_relaxed", message, param)
-    return relaxed if is_object(relaxed) else schema
+    return relaxed
 
 
 def _relax(schema: Any, removed: set[str], depth: int) -> Any:
@@ -367,16 +356,23 @@ def _relax(schema: Any, removed: set[str], depth: int) -> Any:
         return schema
     relaxed: Schema = {}
     notes: list[str] = []
-    for key, value in _replace_one_of(schema).items():
+    for key, value in schema.items():
         if _is_unenforceable(key, value):
             notes.append(f"{key}: {value}")
             removed.add(key)
         elif key in SCHEMA_MAPS and is_object(value):
             relaxed[key] = {name: _relax(value[name], removed, depth + 1) for name in value}
-        elif key in ("anyOf", "allOf") and is_array(value):
+        elif key in ("anyOf", "allOf", "oneOf") and is_array(value):
             relaxed[key] = [_relax(branch, removed, depth + 1) for branch in value]
         else:
             relaxed[key] = _relax(value, removed, depth + 1) if key == "items" else value
+    # `oneOf` becomes `anyOf`; beside another `anyOf` it goes under `allOf`, so that both apply.
+    if is_array(branches := relaxed.get("oneOf")):
+        del relaxed["oneOf"]
+        if "anyOf" in relaxed:
+            relaxed["allOf"] = [*as_array(relaxed.get("allOf")), {"anyOf": branches}]
+        else:
+            relaxed["anyOf"] = branches
     # The API rejects a schema whose objects are open.
     if schema.get("type") == "object" or "properties" in schema:
         relaxed.setdefault("additionalProperties", False)
@@ -384,18 +380,6 @@ def _relax(schema: Any, removed: set[str], depth: int) -> Any:
         description = f"{relaxed.get('description') or ''} ({', '.join(notes)})"
         relaxed["description"] = description.lstrip()
     return relaxed
-
-
-def _replace_one_of(schema: Schema) -> Schema:
-    """Replace `oneOf` by `anyOf`; beside another `anyOf` put it under `allOf`, so both apply."""
-    if not is_array(schema.get("oneOf")):
-        return schema
-    rest = {key: schema[key] for key in schema if key != "oneOf"}
-    branches: Schema = {"anyOf": schema["oneOf"]}
-    if "anyOf" not in rest:
-        return rest | branches
-    others = rest.get("allOf")
-    return rest | {"allOf": [*(others if is_array(others) else ()), branches]}
 
 
 def _is_unenforceable(key: str, value: object) -> bool:

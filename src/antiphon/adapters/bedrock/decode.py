@@ -10,17 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import cast
 
 from antiphon.adapters.base import MAX_EVENT_BYTES, Adapter, Decoder, Prompt, finish_part
-from antiphon.adapters.bedrock.wire_types import (
-    Citation,
-    ContentBlock,
-    ReasoningContent,
-    SealedThinking,
-    StreamEvent,
-    ToolUse,
-    Usage,
-    read_event,
-    read_response,
-)
+from antiphon.adapters.bedrock import wire_types
 from antiphon.adapters.conversation import dropped_call_warning, history_tool_names
 from antiphon.adapters.errors import ErrorInfo
 from antiphon.adapters.json_access import drop_empty, to_json_text
@@ -79,7 +69,7 @@ class BedrockDecoder(Decoder):
         self._thinking_pieces: list[str] = []
         self._signature = ""
         self._redacted = b""
-        self._citations: list[Citation] = []
+        self._citations: list[wire_types.Citation] = []
 
     def decode_chunk(self, chunk: object) -> Sequence[Part]:
         message = cast("EventStreamMessage", chunk)
@@ -88,12 +78,12 @@ class BedrockDecoder(Decoder):
             return self._decode_exception(message)
         if type not in KNOWN_EVENTS:
             return ()
-        event = read_event(message.payload)
+        event = wire_types.read_event(message.payload)
         if event.delta:
             return self._decode_delta(event.content_block_index, event.delta)
         return self._decode_event(str(type), event)
 
-    def _decode_event(self, type: str, event: StreamEvent) -> Sequence[Part]:
+    def _decode_event(self, type: str, event: wire_types.StreamEvent) -> Sequence[Part]:
         match type:
             case "contentBlockStart" if event.start and event.start.tool_use:
                 return self._start_call(event.content_block_index, event.start.tool_use)
@@ -107,7 +97,7 @@ class BedrockDecoder(Decoder):
                 return ()
 
     def decode_body(self, body: bytes) -> Sequence[Part]:
-        response = read_response(body)
+        response = wire_types.read_response(body)
         message = response.output.message
         decoded: list[Part] = []
         for index, block in enumerate((message and message.content) or ()):
@@ -122,7 +112,7 @@ class BedrockDecoder(Decoder):
         self._thinking_pieces, self._signature, self._redacted = [], "", b""
         return self.complete_calls()
 
-    def _decode_delta(self, index: int, delta: ContentBlock) -> Sequence[Part]:
+    def _decode_delta(self, index: int, delta: wire_types.ContentBlock) -> Sequence[Part]:
         # Text and reasoning have no start event: a new index starts a block.
         if index != self._block_index:
             return [*self._start_block(index), *self._decode_delta(index, delta)]
@@ -141,7 +131,7 @@ class BedrockDecoder(Decoder):
             self._citations.append(delta.citation)
         return () if delta.image is None else self.unsupported_output_parts()
 
-    def _start_call(self, index: int, call: ToolUse) -> Sequence[Part]:
+    def _start_call(self, index: int, call: wire_types.ToolUse) -> Sequence[Part]:
         started = self._start_block(index)
         # Tools that Bedrock runs itself need no answer from the client.
         if call.type == "server_tool_use":
@@ -160,7 +150,7 @@ class BedrockDecoder(Decoder):
         citations, self._citations = self._citations, []
         return [decode_citation(citation, index, self._text_length) for citation in citations]
 
-    def _reasoning_parts(self, index: int, reasoning: ReasoningContent) -> Sequence[Part]:
+    def _reasoning_parts(self, index: int, reasoning: wire_types.ReasoningContent) -> Sequence[Part]:
         if reasoning.text:
             self._thinking_pieces.append(reasoning.text)
             if self._is_summary:
@@ -175,10 +165,10 @@ class BedrockDecoder(Decoder):
             return ()
         text = repair_surrogates("".join(self._thinking_pieces))
         redacted = base64.b64encode(self._redacted).decode()
-        sealed = to_json_text(SealedThinking(text, self._signature, redacted))
+        sealed = to_json_text(wire_types.SealedThinking(text, self._signature, redacted))
         return (parts.Reasoning(key=index, encrypted_content=sealed),)
 
-    def _decode_block(self, index: int, block: ContentBlock) -> list[Part]:
+    def _decode_block(self, index: int, block: wire_types.ContentBlock) -> list[Part]:
         """Decode a complete block as a stream's increments."""
         if call := block.tool_use:
             decoded = list(self._start_call(index, call))
@@ -188,13 +178,13 @@ class BedrockDecoder(Decoder):
             return decoded
         deltas, cited = [block], block.citations_content
         if reasoning := block.reasoning_content:
-            text = reasoning.reasoning_text or ReasoningContent()
+            text = reasoning.reasoning_text or wire_types.ReasoningContent()
             increments = (
-                ReasoningContent(text=text.text),
-                ReasoningContent(signature=text.signature),
-                ReasoningContent(redacted_content=reasoning.redacted_content),
+                wire_types.ReasoningContent(text=text.text),
+                wire_types.ReasoningContent(signature=text.signature),
+                wire_types.ReasoningContent(redacted_content=reasoning.redacted_content),
             )
-            deltas = [ContentBlock(reasoning_content=increment) for increment in increments]
+            deltas = [wire_types.ContentBlock(reasoning_content=increment) for increment in increments]
         elif cited:
             deltas = cited.content or []
         decoded = [part for delta in deltas for part in self._decode_delta(index, delta)]
@@ -209,7 +199,7 @@ class BedrockDecoder(Decoder):
             return (self.adapter.failure_part(error),)
         return self.finish_parts(finish_part(reason, REASONS, has_calls=bool(self._call_indexes)))
 
-    def _usage_part(self, usage: Usage) -> Part:
+    def _usage_part(self, usage: wire_types.Usage) -> Part:
         read, written = usage.cache_read_input_tokens or 0, usage.cache_write_input_tokens or 0
         input = usage.input_tokens or 0
         # In streams of OpenAI's models the input tokens include the cached ones.
@@ -235,7 +225,7 @@ class BedrockDecoder(Decoder):
         return (self.adapter.failure_part(self.adapter.parse_error(status, header, body), status),)
 
 
-def decode_citation(citation: Citation, key: int, length: int) -> Part:
+def decode_citation(citation: wire_types.Citation, key: int, length: int) -> Part:
     """Return a citation as an annotation of its whole block, which has `length` characters."""
     location = citation.location or {}
     url = as_object(location.get("web")).get("url", citation.source)

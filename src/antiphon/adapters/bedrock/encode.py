@@ -43,17 +43,7 @@ from antiphon.adapters.conversation import (
 )
 from antiphon.adapters.features import EFFORTS_LOW_TO_HIGH, EFFORTS_WITHOUT_MINIMAL, nearest_effort, service_tier_name
 from antiphon.adapters.json_access import decode_as, drop_empty, parse_arguments, to_json_text
-from antiphon.protocol.items import (
-    Content,
-    FunctionCall,
-    FunctionCallOutput,
-    InputFile,
-    InputImage,
-    Item,
-    Message,
-    Reasoning,
-    content_text,
-)
+from antiphon.protocol import items
 from antiphon.protocol.request import JsonSchemaFormat, ReasoningConfig
 from antiphon.protocol.struct import JsonObject
 from antiphon.protocol.tools import ExtensionTool, ExtensionToolChoice, FunctionToolChoice, Tool, ToolChoice
@@ -141,7 +131,7 @@ class ConverseEncoder:
     def _add_turn(self, turn: ConversationTurn) -> None:
         if turn.role == "system":
             for item in turn.items:
-                if isinstance(item, Message):
+                if isinstance(item, items.Message):
                     self.system += encode_pieces(self._prompt, item, lambda part: _text_blocks(system_text(part)))
             return
         blocks = [block for item in turn.items for block in self._encode_item(item)]
@@ -151,21 +141,21 @@ class ConverseEncoder:
             blocks.pop()
         add_message(self.messages, role, blocks)
 
-    def _encode_item(self, item: Item) -> list[JsonObject]:
+    def _encode_item(self, item: items.Item) -> list[JsonObject]:
         match item:
-            case Message():
+            case items.Message():
                 return encode_pieces(self._prompt, item, self._encode_content)
-            case FunctionCall():
+            case items.FunctionCall():
                 id, name = self._tool_use_id(item.call_id), make_legal_name(item.name)
                 return [{"toolUse": {"toolUseId": id, "name": name, "input": parse_arguments(item.arguments)}}]
-            case FunctionCallOutput():
+            case items.FunctionCallOutput():
                 return [self._encode_tool_result(item)]
-            case Reasoning(encrypted_content=str() as sealed):
+            case items.Reasoning(encrypted_content=str() as sealed):
                 return _encode_reasoning(sealed)
             case _:
                 return []
 
-    def _encode_tool_result(self, item: FunctionCallOutput) -> JsonObject:
+    def _encode_tool_result(self, item: items.FunctionCallOutput) -> JsonObject:
         content = encode_pieces(self._prompt, item, self._encode_content)
         # Converse rejects a tool result without content.
         content = content or _text_blocks(NO_OUTPUT)
@@ -178,10 +168,10 @@ class ConverseEncoder:
     def _tool_use_id(self, id: str) -> str:
         return make_legal_id(id, CLAUDE_TOOL_USE_ID if self._is_claude else TOOL_USE_ID)
 
-    def _encode_content(self, part: Content) -> list[JsonObject]:
+    def _encode_content(self, part: items.Content) -> list[JsonObject]:
         """Write a piece of content; raises ValueError with the reason if that is impossible."""
-        if not isinstance(part, InputImage | InputFile):
-            return _text_blocks(content_text(part))
+        if not isinstance(part, items.InputImage | items.InputFile):
+            return _text_blocks(items.content_text(part))
         file, is_image = media.read_media(part)
         source = {"bytes": file.data}
         if is_image:
@@ -230,7 +220,7 @@ def _add_document_names(blocks: list[JsonObject]) -> None:
 
 def _encode_tool_config(prompt: Prompt, choice: ToolChoice, *, caches: bool) -> JsonObject | None:
     """Write the tools and the tool choice."""
-    has_calls = any(isinstance(item, FunctionCall) for item in prompt.items)
+    has_calls = any(isinstance(item, items.FunctionCall) for item in prompt.items)
     # Converse has no choice "none": the tools are left out where the history allows it.
     if choice == "none" and not has_calls:
         return None

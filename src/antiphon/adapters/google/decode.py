@@ -13,18 +13,7 @@ from typing import cast
 
 from antiphon.adapters.base import MAX_EVENT_BYTES, Adapter, Decoder, finish_part
 from antiphon.adapters.errors import TRUNCATED, ErrorInfo
-from antiphon.adapters.google.wire_types import (
-    Candidate,
-    CitationMetadata,
-    CitedPage,
-    ContentPart,
-    FunctionCall,
-    GenerateContentResponse,
-    GroundingMetadata,
-    Segment,
-    ThoughtSignature,
-    decode_responses,
-)
+from antiphon.adapters.google import wire_types
 from antiphon.adapters.json_access import to_json_text
 from antiphon.protocol import parts
 from antiphon.protocol.items import LogProb, UrlCitation
@@ -109,13 +98,13 @@ class GoogleDecoder(Decoder):
         # Google sends no [DONE], but a proxy in between may.
         self.done = event.data == sse.DONE
         decoded: list[Part] = []
-        for response in () if self.done else decode_responses(event.data):
+        for response in () if self.done else wire_types.decode_responses(event.data):
             self._decode_response(response, decoded)
         return decoded
 
     def decode_body(self, body: bytes) -> list[Part]:
         """Return the parts of a complete response, or of an array of chunks."""
-        responses = decode_responses(body.strip())
+        responses = wire_types.decode_responses(body.strip())
         decoded: list[Part] = []
         for response in responses:
             self._decode_response(response, decoded)
@@ -128,7 +117,7 @@ class GoogleDecoder(Decoder):
             decoded.append(Finish("stop") if complete else self.adapter.failure_part(TRUNCATED))
         return decoded
 
-    def _decode_response(self, response: GenerateContentResponse, decoded: list[Part]) -> None:
+    def _decode_response(self, response: wire_types.GenerateContentResponse, decoded: list[Part]) -> None:
         if response.usage_metadata:
             decoded.append(response.usage_metadata.usage)
         if error := response.error:
@@ -143,7 +132,7 @@ class GoogleDecoder(Decoder):
                 decoded.append(parts.Refusal(feedback.block_reason_message))
             self._add_finish(Finish("content_filter", feedback.block_reason), decoded)
 
-    def _decode_candidate(self, candidate: Candidate, decoded: list[Part]) -> None:
+    def _decode_candidate(self, candidate: wire_types.Candidate, decoded: list[Part]) -> None:
         before = len(decoded)
         if candidate.content and candidate.content.parts:
             result = candidate.logprobs_result
@@ -171,7 +160,7 @@ class GoogleDecoder(Decoder):
             decoded.append(finish)
 
     def _decode_part(
-        self, part: ContentPart, logprobs: list[LogProb] | None, decoded: list[Part]
+        self, part: wire_types.ContentPart, logprobs: list[LogProb] | None, decoded: list[Part]
     ) -> list[LogProb] | None:
         """Decode a part of the content; return the log probabilities that are not yet used."""
         signature = part.thought_signature
@@ -183,7 +172,7 @@ class GoogleDecoder(Decoder):
             if part.text:
                 decoded.append(Reasoning(key=self._reasoning_key, summary=part.text))
             if signature:
-                decoded.append(self._signature_part(ThoughtSignature("thought", signature)))
+                decoded.append(self._signature_part(wire_types.ThoughtSignature("thought", signature)))
         elif part.text or signature:
             self._flush_signature(decoded)
             text = part.text or ""
@@ -193,26 +182,26 @@ class GoogleDecoder(Decoder):
                 logprobs = None
             # Kept back: a reasoning part would end the text, and citations may still follow.
             if signature:
-                signed = ThoughtSignature("text", signature, len(text))
+                signed = wire_types.ThoughtSignature("text", signature, len(text))
                 self._pending_signature = self._signature_part(signed)
         elif part.inline_data or part.executable_code or part.code_execution_result:
             decoded += self.unsupported_output_parts()
         return logprobs
 
-    def _decode_call(self, call: FunctionCall, signature: str | None, decoded: list[Part]) -> None:
+    def _decode_call(self, call: wire_types.FunctionCall, signature: str | None, decoded: list[Part]) -> None:
         # The rest of a call in increments, which are never requested.
         if not call.name:
             return
         self._flush_signature(decoded)
         self._text_pieces.clear()
         if signature:
-            signed = ThoughtSignature("call", signature, id=bool(call.id))
+            signed = wire_types.ThoughtSignature("call", signature, id=bool(call.id))
             decoded.append(self._signature_part(signed))
         key, arguments, id = self._call_count, to_json_text(call.args), call.id or ""
         decoded.append(parts.Call(key, call.name, arguments, id, complete=True))
         self._call_count += 1
 
-    def _signature_part(self, signature: ThoughtSignature) -> Reasoning:
+    def _signature_part(self, signature: wire_types.ThoughtSignature) -> Reasoning:
         """Return the part that ends the current reasoning item with a signature."""
         self._reasoning_key += 1
         return Reasoning(key=self._reasoning_key - 1, encrypted_content=to_json_text(signature))
@@ -223,7 +212,7 @@ class GoogleDecoder(Decoder):
             self._pending_signature = None
             self._text_pieces.clear()
 
-    def _add_citations(self, candidate: Candidate, decoded: list[Part]) -> None:
+    def _add_citations(self, candidate: wire_types.Candidate, decoded: list[Part]) -> None:
         text = "".join(self._text_pieces)
         for segment, page in find_citations(candidate):
             start, end = find_span(text, segment)
@@ -236,21 +225,21 @@ class GoogleDecoder(Decoder):
                 decoded.append(parts.Annotation(citation))
 
 
-def find_citations(candidate: Candidate) -> Iterator[tuple[Segment, CitedPage]]:
+def find_citations(candidate: wire_types.Candidate) -> Iterator[tuple[wire_types.Segment, wire_types.CitedPage]]:
     """Pair every cited span of the text with each of its sources."""
-    grounding = candidate.grounding_metadata or GroundingMetadata()
+    grounding = candidate.grounding_metadata or wire_types.GroundingMetadata()
     chunks = grounding.grounding_chunks or []
     for support in grounding.grounding_supports or ():
         for index in support.grounding_chunk_indices or ():
             if support.segment and 0 <= index < len(chunks):
                 chunk = chunks[index]
-                yield support.segment, chunk.web or chunk.retrieved_context or chunk.maps or CitedPage()
-    citations = candidate.citation_metadata or CitationMetadata()
+                yield support.segment, chunk.web or chunk.retrieved_context or chunk.maps or wire_types.CitedPage()
+    citations = candidate.citation_metadata or wire_types.CitationMetadata()
     for citation in citations.citations or citations.citation_sources or ():
-        yield citation, CitedPage(citation.uri, citation.title)
+        yield citation, wire_types.CitedPage(citation.uri, citation.title)
 
 
-def find_span(text: str, segment: Segment) -> tuple[int, int]:
+def find_span(text: str, segment: wire_types.Segment) -> tuple[int, int]:
     """Return the start and the end of a segment, in characters."""
     data = text.encode(errors="surrogatepass")
     first = max(0, segment.start_index or 0)

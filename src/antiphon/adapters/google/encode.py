@@ -8,13 +8,12 @@ tokens; older models do not think.
 """
 
 import re
-from collections.abc import Iterable
 
 from msgspec.structs import replace
 
 from antiphon.adapters import media
 from antiphon.adapters.base import Prompt
-from antiphon.adapters.conversation import EMPTY_CONVERSATION, encode_pieces, split_turns
+from antiphon.adapters.conversation import EMPTY_CONVERSATION, ConversationTurn, encode_pieces, split_turns
 from antiphon.adapters.features import (
     EFFORTS_LOW_TO_HIGH,
     EFFORTS_MINIMAL_TO_HIGH,
@@ -26,29 +25,11 @@ from antiphon.adapters.features import (
 )
 from antiphon.adapters.google.wire_types import ThoughtSignature
 from antiphon.adapters.json_access import decode_as, drop_empty, parse_arguments
-from antiphon.protocol.items import (
-    Content,
-    ExtensionContent,
-    FunctionCall,
-    FunctionCallOutput,
-    InputFile,
-    InputImage,
-    InputVideo,
-    Item,
-    Message,
-    Reasoning,
-    content_text,
-)
+from antiphon.protocol import items
 from antiphon.protocol.json_schema import is_object
 from antiphon.protocol.request import JsonSchemaFormat
 from antiphon.protocol.struct import JsonObject, drop_none
-from antiphon.protocol.tools import (
-    WEB_SEARCH_TYPES,
-    ExtensionTool,
-    ExtensionToolChoice,
-    FunctionTool,
-    FunctionToolChoice,
-)
+from antiphon.protocol.tools import WEB_SEARCH_TYPES, ExtensionToolChoice, FunctionTool, FunctionToolChoice
 from antiphon.wire import json
 
 SERVICE_TIERS = {"flex": "flex", "priority": "priority"}
@@ -120,21 +101,18 @@ def _encode_tools(prompt: Prompt) -> list[JsonObject]:
             fields = {"description": description, "parametersJsonSchema": schema}
             functions.append({"name": tool.name, **drop_none(fields)})
         # The mode NONE applies to functions only, so hosted tools are left out.
-        elif prompt.request.tool_choice != "none":
-            hosted.append(_encode_hosted_tool(prompt, tool, f"tools[{index}]"))
+        elif prompt.request.tool_choice == "none":
+            continue
+        elif tool.type in WEB_SEARCH_TYPES:
+            hosted.append({"googleSearch": {}})
+            if tool.extra:
+                names = ", ".join(f"'{name}'" for name in tool.extra)
+                message = f"Google's web search has no options; {names} was not sent."
+                prompt.warn("unsupported_parameter", message, f"tools[{index}]")
+        else:
+            # A tool of Google's: `google:codeExecution` is `codeExecution`, with the same fields.
+            hosted.append({tool.type.partition(":")[2]: tool.extra or {}})
     return [{"functionDeclarations": functions}, *hosted] if functions else hosted
-
-
-def _encode_hosted_tool(prompt: Prompt, tool: ExtensionTool, path: str) -> JsonObject:
-    """Write a tool of Google's: `google:codeExecution` is `codeExecution`, with the same fields."""
-    options = tool.extra or {}
-    if tool.type not in WEB_SEARCH_TYPES:
-        return {tool.type.partition(":")[2]: options}
-    if options:
-        names = ", ".join(f"'{name}'" for name in options)
-        message = f"Google's web search has no options; {names} was not sent."
-        prompt.warn("unsupported_parameter", message, path)
-    return {"googleSearch": {}}
 
 
 def _encode_tool_config(prompt: Prompt) -> JsonObject | None:
@@ -167,14 +145,14 @@ class ContentsEncoder:
         turns = split_turns(self._prompt.items)
         # Google accepts only text as instructions; images stay in the conversation.
         if turns and turns[0].role == "system" and all(map(_is_text_only, turns[0].items)):
-            system += self._encode_items(turns.pop(0).items)
+            system += self._encode_items(turns.pop(0))
         # Signatures are checked in the current turn: what follows the user's last message.
         users = (i for i, turn in enumerate(turns) if turn.role in ("user", "system"))
         last_user = max(users, default=-1)
         contents: list[JsonObject] = []
         for index, turn in enumerate(turns):
             is_tool = turn.role == "tool"
-            parts = self._encode_tool_outputs(turn.outputs) if is_tool else self._encode_items(turn.items)
+            parts = self._encode_tool_outputs(turn) if is_tool else self._encode_items(turn)
             first_call = next((part for part in parts if "functionCall" in part), None)
             if first_call and index > last_user and _requires_signatures(self._prompt.model):
                 first_call.setdefault("thoughtSignature", SKIP_SIGNATURE_CHECK)
@@ -190,19 +168,19 @@ class ContentsEncoder:
             contents.insert(0, {"role": "user", "parts": [{"text": OPENING_MESSAGE}]})
         return system, contents
 
-    def _encode_items(self, items: Iterable[Item]) -> list[JsonObject]:
+    def _encode_items(self, turn: ConversationTurn) -> list[JsonObject]:
         parts: list[JsonObject] = []
         signature: ThoughtSignature | None = None
         has_id = True
-        for item in items:
+        for item in turn.items:
             match item:
-                case Reasoning():
+                case items.Reasoning():
                     signature = _encode_reasoning(item, parts)
                     has_id = signature.id if signature else has_id
-                case Message():
+                case items.Message():
                     parts += encode_pieces(self._prompt, item, _encode_content)
                     signature = None
-                case FunctionCall():
+                case items.FunctionCall():
                     # Only the first of parallel calls is signed; the others share its kind of id.
                     if not has_id:
                         self._calls_without_id.add(item.call_id)
@@ -219,10 +197,10 @@ class ContentsEncoder:
         # A call that Google gave no id is sent back without the one that the client saw.
         return {} if call_id in self._calls_without_id else {"id": call_id}
 
-    def _encode_tool_outputs(self, outputs: Iterable[FunctionCallOutput]) -> list[JsonObject]:
+    def _encode_tool_outputs(self, turn: ConversationTurn) -> list[JsonObject]:
         responses: list[JsonObject] = []
         separate: list[JsonObject] = []
-        for item in outputs:
+        for item in turn.outputs:
             inside: list[JsonObject] = []
             for file in encode_pieces(self._prompt, item, _read_media):
                 fits = not self._is_old_model and file.media_type in RESPONSE_MEDIA_TYPES
@@ -235,12 +213,12 @@ class ContentsEncoder:
         return responses + separate
 
 
-def _encode_reasoning(item: Reasoning, parts: list[JsonObject]) -> ThoughtSignature | None:
+def _encode_reasoning(item: items.Reasoning, parts: list[JsonObject]) -> ThoughtSignature | None:
     """Add the parts of a reasoning item; return the signature if it is the next call's."""
     signature = decode_as(ThoughtSignature, item.encrypted_content)
     if signature is None:
         return None
-    summary = "".join(map(content_text, item.summary))
+    summary = "".join(map(items.content_text, item.summary))
     if summary or signature.on == "thought":
         thought: JsonObject = {"text": summary, "thought": True}
         parts.append(thought | signature.fields if signature.on == "thought" else thought)
@@ -249,26 +227,26 @@ def _encode_reasoning(item: Reasoning, parts: list[JsonObject]) -> ThoughtSignat
     return signature if signature.on == "call" else None
 
 
-def _is_text_only(item: Item) -> bool:
-    return isinstance(item, Message) and MEDIA_CONTENT.isdisjoint(map(type, item.content))
+def _is_text_only(item: items.Item) -> bool:
+    return isinstance(item, items.Message) and MEDIA_CONTENT.isdisjoint(map(type, item.content))
 
 
-def _encode_content(part: Content) -> list[JsonObject]:
+def _encode_content(part: items.Content) -> list[JsonObject]:
     """Write a piece of content; raises ValueError with the reason if that is impossible."""
-    text = content_text(part)
+    text = items.content_text(part)
     return [{"text": text}] if text else list(map(_encode_media, _read_media(part)))
 
 
-def _read_media(part: Content) -> list[media.Media]:
+def _read_media(part: items.Content) -> list[media.Media]:
     """Return a part that is not text, with a guess at its media type; raises ValueError."""
     match part:
-        case InputImage():
+        case items.InputImage():
             file, guess = media.read_image(part), "image/jpeg"
-        case InputFile():
+        case items.InputFile():
             file, guess = media.read_file(part), "application/pdf"
-        case InputVideo():
-            file, guess = media.read_file(InputFile(file_url=part.video_url)), "video/mp4"
-        case ExtensionContent(type="openai:input_audio"):
+        case items.InputVideo():
+            file, guess = media.read_file(items.InputFile(file_url=part.video_url)), "video/mp4"
+        case items.ExtensionContent(type="openai:input_audio"):
             file, guess = media.read_audio(part), ""
         case _:
             return []
@@ -335,19 +313,13 @@ def _encode_thinking(prompt: Prompt) -> JsonObject | None:
     if reasoning.summary or effort != "none":
         config["includeThoughts"] = True
     if effort is not None and is_old:
-        config["thinkingBudget"] = _thinking_budget(prompt, effort)
+        budget = (PRO_THINKING_BUDGETS if "-pro" in model else THINKING_BUDGETS)[effort]
+        config["thinkingBudget"] = budget
+        if effort == "none" and budget:
+            message = f"This model always thinks; its budget was set to {budget} tokens."
+            prompt.warn("approximated_parameter", message, "reasoning.effort")
     elif effort is not None:
         has_minimal = MINIMAL_LEVEL_MODELS.match(model)
         levels = EFFORTS_MINIMAL_TO_HIGH if has_minimal else EFFORTS_LOW_TO_HIGH
         config["thinkingLevel"] = nearest_effort(prompt, effort, levels).upper()
     return config
-
-
-def _thinking_budget(prompt: Prompt, effort: str) -> int:
-    if "-pro" not in _strip_path(prompt.model):
-        return THINKING_BUDGETS[effort]
-    budget = PRO_THINKING_BUDGETS[effort]
-    if effort == "none":
-        message = f"This model always thinks; its budget was set to {budget} tokens."
-        prompt.warn("approximated_parameter", message, "reasoning.effort")
-    return budget
