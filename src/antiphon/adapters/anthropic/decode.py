@@ -22,7 +22,7 @@ from antiphon.protocol import parts
 from antiphon.protocol.items import ExtensionAnnotation, ExtensionItem, TextAnnotation, UrlCitation
 from antiphon.protocol.json_schema import is_array, is_object
 from antiphon.protocol.parts import Part
-from antiphon.protocol.struct import is_extension_type
+from antiphon.protocol.struct import as_array, as_string, is_extension_type, omit
 from antiphon.protocol.surrogates import repair_surrogates
 from antiphon.protocol.tools import WEB_SEARCH_TYPES
 from antiphon.wire import json, sse
@@ -126,7 +126,7 @@ class AnthropicDecoder(Decoder):
                 # Citations split a text into blocks; together they are one message.
                 if before is not None and before.block.type == "text":
                     opened.key, opened.part = before.key, before.part + 1
-                opened.citations += block.citations if is_array(block.citations) else []
+                opened.citations += as_array(block.citations)
                 return self._text_parts(opened, block.text or None)
             case "thinking":
                 return self._reasoning_parts(opened, block.thinking)
@@ -285,9 +285,5 @@ def decode_citation(citation: object, length: int) -> TextAnnotation | None:
         return None
     url, type = citation.get("url"), f"{wire_types.SLUG}{citation.get('type')}"
     if isinstance(url, str):
-        title = citation.get("title")
-        title = title if isinstance(title, str) else ""
-        return UrlCitation(url=url, start_index=0, end_index=length, title=title)
-    if not is_extension_type(type):
-        return None
-    return ExtensionAnnotation(type=type, extra={k: citation[k] for k in citation if k != "type"})
+        return UrlCitation(url=url, start_index=0, end_index=length, title=as_string(citation.get("title")))
+    return ExtensionAnnotation(type=type, extra=omit(citation, ("type",))) if is_extension_type(type) else None

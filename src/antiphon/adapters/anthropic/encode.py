@@ -55,9 +55,9 @@ DOMAIN_FILTERS = ("allowed_domains", "blocked_domains")
 def encode_body(prompt: Prompt) -> JsonObject:
     """Write a prompt as a request body; raises RequestError for what cannot be sent."""
     request, claude = prompt.request, lookup_claude(prompt.model)
-    conversation = MessagesEncoder(prompt, claude)
+    encoder = MessagesEncoder(prompt, claude)
     without_thinking = calls_without_thinking(
-        conversation.messages,
+        encoder.messages,
         is_result=lambda block: block["type"] == "tool_result",
         is_thinking=lambda block: block["type"] in THINKING_BLOCKS,
     )
@@ -72,8 +72,8 @@ def encode_body(prompt: Prompt) -> JsonObject:
     body: JsonObject = {
         "model": prompt.model,
         "max_tokens": choose_max_tokens(prompt, plan),
-        "system": "\n\n".join(filter(None, [conversation.system, instruction])),
-        "messages": conversation.messages,
+        "system": "\n\n".join(filter(None, [encoder.system, instruction])),
+        "messages": encoder.messages,
         "tools": _encode_tools(prompt),
         "tool_choice": _encode_tool_choice(prompt, "auto" if instruction else request.tool_choice),
         "thinking": plan.thinking,
@@ -127,13 +127,11 @@ class MessagesEncoder:
         for (role, blocks), next_role in zip(encoded, following, strict=False):
             # The API accepts a system message only between a user's and an assistant's.
             allowed = messages and messages[-1]["role"] == "user" and next_role == "assistant"
-            if role == "assistant" or (role == "system" and allowed and self._claude.supports_system_messages):
-                add_message(messages, role, blocks)
-            elif role == "system" and len(encoded) > 1:
-                tagged = [block | {"text": f"<system>\n{block['text']}\n</system>"} for block in blocks]
-                add_message(messages, "user", tagged)
-            else:
-                add_message(messages, "user", blocks)
+            if role == "system" and not (allowed and self._claude.supports_system_messages):
+                role = "user"
+                if len(encoded) > 1:
+                    blocks = [block | {"text": f"<system>\n{block['text']}\n</system>"} for block in blocks]
+            add_message(messages, "user" if role == "tool" else role, blocks)
         return messages
 
     def _encode_turn(self, turn: ConversationTurn) -> list[JsonObject]:

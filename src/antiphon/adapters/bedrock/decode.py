@@ -125,8 +125,8 @@ class BedrockDecoder(Decoder):
             if index in self._call_indexes and isinstance(arguments, str) and arguments:
                 return (parts.Call(index, arguments=arguments),)
             return ()
-        if delta.reasoning_content:
-            return self._reasoning_parts(index, delta.reasoning_content)
+        if reasoning := delta.reasoning_content:
+            return self._reasoning_parts(index, reasoning.reasoning_text or reasoning)
         if delta.citation:
             self._citations.append(delta.citation)
         return () if delta.image is None else self.unsupported_output_parts()
@@ -151,42 +151,31 @@ class BedrockDecoder(Decoder):
         return [decode_citation(citation, index, self._text_length) for citation in citations]
 
     def _reasoning_parts(self, index: int, reasoning: wire_types.ReasoningContent) -> Sequence[Part]:
-        if reasoning.text:
-            self._thinking_pieces.append(reasoning.text)
-            if self._is_summary:
-                return (parts.Reasoning(key=index, summary=reasoning.text),)
-            return (parts.Reasoning(reasoning.text, index),)
-        if reasoning.signature:
-            self._signature += reasoning.signature
-        elif reasoning.redacted_content:
+        decoded: list[Part] = []
+        if text := reasoning.text:
+            self._thinking_pieces.append(text)
+            is_summary = self._is_summary
+            decoded.append(parts.Reasoning(key=index, summary=text) if is_summary else parts.Reasoning(text, index))
+        if reasoning.signature or reasoning.redacted_content:
+            self._signature += reasoning.signature or ""
             # Each increment is base64 of its own, perhaps with padding.
-            self._redacted += base64.b64decode(reasoning.redacted_content)
-        else:
-            return ()
-        text = repair_surrogates("".join(self._thinking_pieces))
-        redacted = base64.b64encode(self._redacted).decode()
-        sealed = to_json_text(wire_types.SealedThinking(text, self._signature, redacted))
-        return (parts.Reasoning(key=index, encrypted_content=sealed),)
+            self._redacted += base64.b64decode(reasoning.redacted_content or "")
+            thinking = repair_surrogates("".join(self._thinking_pieces))
+            redacted = base64.b64encode(self._redacted).decode()
+            sealed = to_json_text(wire_types.SealedThinking(thinking, self._signature, redacted))
+            decoded.append(parts.Reasoning(key=index, encrypted_content=sealed))
+        return decoded
 
     def _decode_block(self, index: int, block: wire_types.ContentBlock) -> list[Part]:
-        """Decode a complete block as a stream's increments."""
+        """Decode a complete block like the increments of a stream."""
         if call := block.tool_use:
             decoded = list(self._start_call(index, call))
             if index in self._call_indexes:
                 arguments = to_json_text(call.input) if call.input else ""
                 decoded += [parts.Call(index, arguments=arguments), *self._stop_block(index)]
             return decoded
-        deltas, cited = [block], block.citations_content
-        if reasoning := block.reasoning_content:
-            text = reasoning.reasoning_text or wire_types.ReasoningContent()
-            increments = (
-                wire_types.ReasoningContent(text=text.text),
-                wire_types.ReasoningContent(signature=text.signature),
-                wire_types.ReasoningContent(redacted_content=reasoning.redacted_content),
-            )
-            deltas = [wire_types.ContentBlock(reasoning_content=increment) for increment in increments]
-        elif cited:
-            deltas = cited.content or []
+        cited = block.citations_content
+        deltas = (cited.content or []) if cited else [block]
         decoded = [part for delta in deltas for part in self._decode_delta(index, delta)]
         if cited:
             self._citations += cited.citations or ()

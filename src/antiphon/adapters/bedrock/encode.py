@@ -13,6 +13,7 @@ from typing import cast
 from msgspec import Struct
 
 from antiphon.adapters import media
+from antiphon.adapters.anthropic import models
 from antiphon.adapters.anthropic.encode import (
     BlockMessage,
     add_message,
@@ -20,14 +21,6 @@ from antiphon.adapters.anthropic.encode import (
     relax_schema,
     strip_trailing_space,
     tool_call_instruction,
-)
-from antiphon.adapters.anthropic.models import (
-    CLAUDE_NAME,
-    Claude,
-    choose_max_tokens,
-    encode_sampling,
-    lookup_claude,
-    plan_thinking,
 )
 from antiphon.adapters.base import Prompt
 from antiphon.adapters.bedrock.wire_types import SealedThinking
@@ -73,24 +66,36 @@ NO_OUTPUT = "(no output)"
 def encode_body(prompt: Prompt) -> JsonObject:
     """Write a prompt as a request body; raises RequestError for what cannot be sent."""
     request, claude = prompt.request, find_claude(prompt.model)
-    conversation = ConverseEncoder(prompt, claude)
+    encoder = ConverseEncoder(prompt, claude)
     instruction = tool_call_instruction(prompt, claude) if claude else None
     if instruction:
-        conversation.system.append({"text": instruction})
+        encoder.system.append({"text": instruction})
     # Other models reject cache points.
     if request.prompt_cache_key is not None and not claude:
         message = "Bedrock manages the prompt cache of this model; no key was sent."
         prompt.warn("unsupported_parameter", message, "prompt_cache_key")
-    messages = conversation.messages
-    thinking = _encode_claude_thinking(prompt, claude, messages) if claude else _encode_other_thinking(prompt)
+    messages = encoder.messages
+    if claude:
+        thinking = _encode_claude_thinking(prompt, claude, messages)
+        sampling = models.encode_sampling(prompt, claude, thinks=not thinking.allows_sampling)
+    else:
+        thinking = _encode_other_thinking(prompt)
+        sampling = _encode_other_sampling(prompt, thinking)
     caches = claude is not None and request.prompt_cache_key is not None
     if caches:
-        conversation.add_cache_points()
+        encoder.add_cache_points()
     choice = "auto" if instruction else request.tool_choice
     body: JsonObject = {
         "messages": messages,
-        "system": conversation.system,
-        "inferenceConfig": _encode_inference_config(prompt, claude, thinking),
+        "system": encoder.system,
+        "inferenceConfig": drop_empty(
+            {
+                "maxTokens": thinking.max_tokens or request.max_output_tokens,
+                "temperature": sampling.get("temperature"),
+                "topP": sampling.get("top_p"),
+                "stopSequences": request.stop,
+            }
+        ),
         "toolConfig": _encode_tool_config(prompt, choice, caches=caches),
         "outputConfig": drop_empty({"textFormat": _encode_text_format(prompt), "effort": thinking.effort}),
         "additionalModelRequestFields": thinking.fields,
@@ -102,9 +107,11 @@ def encode_body(prompt: Prompt) -> JsonObject:
 class ConverseEncoder:
     """The system texts and the messages of one prompt."""
 
-    def __init__(self, prompt: Prompt, claude: Claude | None) -> None:
+    def __init__(self, prompt: Prompt, claude: models.Claude | None) -> None:
         self._prompt = prompt
-        self._is_claude = claude is not None
+        self._legal_id = CLAUDE_TOOL_USE_ID if claude else TOOL_USE_ID
+        # Other models reject `status`.
+        self._supports_status = claude is not None or "amazon.nova" in prompt.model
         self._document_names: set[str] = set()
         self.system: list[JsonObject] = _text_blocks(prompt.request.instructions or "")
         self.messages: list[BlockMessage] = []
@@ -146,7 +153,7 @@ class ConverseEncoder:
             case items.Message():
                 return encode_pieces(self._prompt, item, self._encode_content)
             case items.FunctionCall():
-                id, name = self._tool_use_id(item.call_id), make_legal_name(item.name)
+                id, name = make_legal_id(item.call_id, self._legal_id), make_legal_name(item.name)
                 return [{"toolUse": {"toolUseId": id, "name": name, "input": parse_arguments(item.arguments)}}]
             case items.FunctionCallOutput():
                 return [self._encode_tool_result(item)]
@@ -156,17 +163,12 @@ class ConverseEncoder:
                 return []
 
     def _encode_tool_result(self, item: items.FunctionCallOutput) -> JsonObject:
-        content = encode_pieces(self._prompt, item, self._encode_content)
         # Converse rejects a tool result without content.
-        content = content or _text_blocks(NO_OUTPUT)
-        result: JsonObject = {"toolUseId": self._tool_use_id(item.call_id), "content": content}
-        # Other models reject `status`.
-        if item.status == "incomplete" and (self._is_claude or "amazon.nova" in self._prompt.model):
+        content = encode_pieces(self._prompt, item, self._encode_content) or _text_blocks(NO_OUTPUT)
+        result: JsonObject = {"toolUseId": make_legal_id(item.call_id, self._legal_id), "content": content}
+        if item.status == "incomplete" and self._supports_status:
             result["status"] = "error"
         return {"toolResult": result}
-
-    def _tool_use_id(self, id: str) -> str:
-        return make_legal_id(id, CLAUDE_TOOL_USE_ID if self._is_claude else TOOL_USE_ID)
 
     def _encode_content(self, part: items.Content) -> list[JsonObject]:
         """Write a piece of content; raises ValueError with the reason if that is impossible."""
@@ -280,16 +282,16 @@ class ThinkingOptions(Struct):
     max_tokens: int | None = None
 
 
-def find_claude(model: str) -> Claude | None:
+def find_claude(model: str) -> models.Claude | None:
     """Return what a Claude model supports, or None for any other model."""
-    return lookup_claude(model) if "anthropic." in model else None
+    return models.lookup_claude(model) if "anthropic." in model else None
 
 
 def supports_strict_tools(model: str) -> bool:
     """Tell whether a model accepts strict tools."""
     if find_claude(model) is None:
         return True
-    found = CLAUDE_NAME.search(model)
+    found = models.CLAUDE_NAME.search(model)
     return found is not None and (found["major"], found["minor"]) in STRICT_CLAUDE_VERSIONS
 
 
@@ -315,14 +317,14 @@ def _encode_other_thinking(prompt: Prompt) -> ThinkingOptions:
     return ThinkingOptions(effort=nearest_effort(prompt, effort, EFFORTS_WITHOUT_MINIMAL))
 
 
-def _encode_claude_thinking(prompt: Prompt, claude: Claude, messages: list[BlockMessage]) -> ThinkingOptions:
+def _encode_claude_thinking(prompt: Prompt, claude: models.Claude, messages: list[BlockMessage]) -> ThinkingOptions:
     without = calls_without_thinking(
         messages, is_result=lambda block: "toolResult" in block, is_thinking=lambda block: "reasoningContent" in block
     )
-    plan = plan_thinking(prompt, claude, calls_without_thinking=without)
+    plan = models.plan_thinking(prompt, claude, calls_without_thinking=without)
     # Converse's default limit is lower than what many models need for thinking.
     limited = plan.expected_tokens or prompt.capabilities.max_output_tokens
-    max_tokens = choose_max_tokens(prompt, plan) if limited else None
+    max_tokens = models.choose_max_tokens(prompt, plan) if limited else None
     return ThinkingOptions(drop_empty({"thinking": plan.thinking}), plan.effort, not plan.thinks, max_tokens)
 
 
@@ -338,20 +340,6 @@ def _encode_nova_thinking(prompt: Prompt, effort: str) -> ThinkingOptions:
     level = nearest_effort(prompt, effort, levels)
     config = {"type": "enabled", "maxReasoningEffort": level}
     return ThinkingOptions({"reasoningConfig": config}, allows_sampling=level != "high")
-
-
-def _encode_inference_config(prompt: Prompt, claude: Claude | None, thinking: ThinkingOptions) -> JsonObject:
-    if claude:
-        sampling = encode_sampling(prompt, claude, thinks=not thinking.allows_sampling)
-    else:
-        sampling = _encode_other_sampling(prompt, thinking)
-    config: JsonObject = {
-        "maxTokens": thinking.max_tokens or prompt.request.max_output_tokens,
-        "temperature": sampling.get("temperature"),
-        "topP": sampling.get("top_p"),
-        "stopSequences": prompt.request.stop,
-    }
-    return drop_empty(config)
 
 
 def _encode_other_sampling(prompt: Prompt, thinking: ThinkingOptions) -> dict[str, float]:

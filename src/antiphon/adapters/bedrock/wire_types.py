@@ -15,7 +15,7 @@ class ToolUse(Struct, rename="camel", gc=False):
 
 
 class ReasoningContent(Struct, rename="camel", gc=False):
-    """Reasoning: the first fields as increments of a stream, the last in a complete response."""
+    """Reasoning, or an increment of it. In a complete response its text and signature are in the last field."""
 
     text: str | None = None
     signature: str | None = None

@@ -11,18 +11,9 @@ import re
 
 from msgspec.structs import replace
 
-from antiphon.adapters import media
+from antiphon.adapters import features, media
 from antiphon.adapters.base import Prompt
 from antiphon.adapters.conversation import EMPTY_CONVERSATION, ConversationTurn, encode_pieces, split_turns
-from antiphon.adapters.features import (
-    EFFORTS_LOW_TO_HIGH,
-    EFFORTS_MINIMAL_TO_HIGH,
-    MEDIA_CONTENT,
-    format_feature,
-    nearest_effort,
-    service_tier_name,
-    wants_logprobs,
-)
 from antiphon.adapters.google.wire_types import ThoughtSignature
 from antiphon.adapters.json_access import decode_as, drop_empty, parse_arguments
 from antiphon.protocol import items
@@ -66,7 +57,7 @@ def encode_body(prompt: Prompt) -> JsonObject:
         "tools": _encode_tools(prompt),
         "toolConfig": _encode_tool_config(prompt),
         "generationConfig": _encode_generation_config(prompt),
-        "serviceTier": service_tier_name(prompt, SERVICE_TIERS),
+        "serviceTier": features.service_tier_name(prompt, SERVICE_TIERS),
     }
     return drop_empty(body)
 
@@ -82,10 +73,10 @@ def _encode_generation_config(prompt: Prompt) -> JsonObject:
         "seed": request.seed,
         "stopSequences": request.stop or None,
         "maxOutputTokens": request.max_output_tokens,
-        "responseLogprobs": wants_logprobs(request) or None,
+        "responseLogprobs": features.wants_logprobs(request) or None,
         "logprobs": request.top_logprobs or None,
         "thinkingConfig": _encode_thinking(prompt),
-        "responseMimeType": "application/json" if format_feature(request) else None,
+        "responseMimeType": "application/json" if features.format_feature(request) else None,
         "responseJsonSchema": schema or None,
     }
     return drop_none(config)
@@ -228,7 +219,7 @@ def _encode_reasoning(item: items.Reasoning, parts: list[JsonObject]) -> Thought
 
 
 def _is_text_only(item: items.Item) -> bool:
-    return isinstance(item, items.Message) and MEDIA_CONTENT.isdisjoint(map(type, item.content))
+    return isinstance(item, items.Message) and features.MEDIA_CONTENT.isdisjoint(map(type, item.content))
 
 
 def _encode_content(part: items.Content) -> list[JsonObject]:
@@ -320,6 +311,6 @@ def _encode_thinking(prompt: Prompt) -> JsonObject | None:
             prompt.warn("approximated_parameter", message, "reasoning.effort")
     elif effort is not None:
         has_minimal = MINIMAL_LEVEL_MODELS.match(model)
-        levels = EFFORTS_MINIMAL_TO_HIGH if has_minimal else EFFORTS_LOW_TO_HIGH
-        config["thinkingLevel"] = nearest_effort(prompt, effort, levels).upper()
+        levels = features.EFFORTS_MINIMAL_TO_HIGH if has_minimal else features.EFFORTS_LOW_TO_HIGH
+        config["thinkingLevel"] = features.nearest_effort(prompt, effort, levels).upper()
     return config
