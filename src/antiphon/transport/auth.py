@@ -23,11 +23,9 @@ REFRESH_MARGIN_SECONDS = 300
 
 
 class Signer(Protocol):
-    """Authenticates requests. It caches credentials: create one per provider and keep it."""
+    """Returns the headers to add to a request. It caches credentials: create one per provider and keep it."""
 
-    async def headers(self, request: HttpRequest) -> dict[str, str]:
-        """Return the headers to add to a request; raises UpstreamError."""
-        ...
+    async def headers(self, request: HttpRequest) -> dict[str, str]: ...
 
 
 def make_signer(credential: Credential | None, key: str | None) -> Signer:
@@ -40,9 +38,9 @@ def make_signer(credential: Credential | None, key: str | None) -> Signer:
         case AwsSignature():
             return AwsSigner(credential) if key is None else KeySigner(Key(), key)
         case GoogleToken():
-            return GoogleSigner(credential)
+            return GoogleSigner(credential.scope)
         case EntraToken():
-            return EntraSigner(credential)
+            return EntraSigner(credential.scope)
 
 
 def credentials_error(message: str, *, retryable: bool = False) -> UpstreamError:
@@ -97,7 +95,8 @@ class AwsSigner:
             # botocore's search is not thread-safe, and slow where it asks the instance metadata.
             with self._lock:
                 if self._credentials is None:
-                    self._credentials = self._find_credentials()
+                    session = import_extra("botocore.session", "bedrock").Session(profile=self._credential.profile)
+                    self._credentials = session.get_credentials()
             if self._credentials is not None:
                 return self._credentials.get_frozen_credentials()
         except errors.ProfileNotFound as error:
@@ -106,8 +105,8 @@ class AwsSigner:
         except (errors.BotoCoreError, errors.ClientError, *LIBRARY_ERRORS) as error:
             # botocore raises a RuntimeError for credentials that have expired when it loads them.
             expired = (errors.SSOError, errors.TokenRetrievalError, RuntimeError)
-            where = f"the profile '{self._profile or 'default'}'"
-            where = where if self._profile else f"{where}, or the variables that begin with AWS_"
+            default = "the profile 'default', or the variables that begin with AWS_"
+            where = f"the profile '{self._profile}'" if self._profile else default
             advice = "Log in again" if isinstance(error, expired) else f"Check {where}"
             message = f"The AWS credentials could not be loaded ({type(error).__name__}). {advice}."
             raise credentials_error(message) from error
@@ -120,10 +119,6 @@ class AwsSigner:
     def _profile(self) -> str | None:
         """The profile that AWS's libraries use."""
         return self._credential.profile or os.environ.get("AWS_PROFILE")
-
-    def _find_credentials(self) -> Any:
-        session = import_extra("botocore.session", "bedrock").Session(profile=self._credential.profile)
-        return session.get_credentials()
 
 
 LIBRARY_ERRORS = (OSError, ValueError, RuntimeError)
@@ -145,7 +140,9 @@ def _headers_to_sign(headers: Mapping[str, str]) -> dict[str, str]:
 class TokenSigner(ABC):
     """Sends a bearer token, and renews it before it expires, once for concurrent requests."""
 
-    def __init__(self) -> None:
+    def __init__(self, scope: str) -> None:
+        self._scope = scope
+        self._credentials: Any = None
         self._lock = asyncio.Lock()
 
     async def headers(self, request: HttpRequest) -> dict[str, str]:
@@ -176,11 +173,6 @@ GOOGLE_CREDENTIALS_VARIABLE = "GOOGLE_APPLICATION_CREDENTIALS"
 class GoogleSigner(TokenSigner):
     """Google's application default credentials."""
 
-    def __init__(self, credential: GoogleToken) -> None:
-        super().__init__()
-        self._credential = credential
-        self._credentials: Any = None
-
     def is_fresh(self) -> bool:
         return self._credentials is not None and self._credentials.token_state.name == "FRESH"
 
@@ -189,13 +181,11 @@ class GoogleSigner(TokenSigner):
         requests = import_extra("google.auth.transport.requests", "vertex")
         try:
             if self._credentials is None:
-                scopes = [self._credential.scope]
-                self._credentials, _ = import_extra("google.auth", "vertex").default(scopes=scopes)
+                self._credentials, _ = import_extra("google.auth", "vertex").default(scopes=[self._scope])
             self._credentials.refresh(requests.Request())
-        except errors.GoogleAuthError as error:
-            raise credentials_error(_google_error_message(error, errors), retryable=error.retryable) from error
-        except LIBRARY_ERRORS as error:
-            raise credentials_error(_google_error_message(error, errors)) from error
+        except (errors.GoogleAuthError, *LIBRARY_ERRORS) as error:
+            retryable = getattr(error, "retryable", False)
+            raise credentials_error(_google_error_message(error, errors), retryable=retryable) from error
 
     def token_headers(self) -> dict[str, str]:
         # `apply` also adds the project to bill, if it is not the credentials' own.
@@ -220,12 +210,8 @@ def _google_error_message(error: Exception, errors: Any) -> str:
 class EntraSigner(TokenSigner):
     """Microsoft Entra ID, with the credentials of its default chain."""
 
-    def __init__(self, credential: EntraToken) -> None:
-        super().__init__()
-        self._credential = credential
-        self._credentials: Any = None
-        self._token = ""
-        self._expires_at = 0.0
+    _token = ""
+    _expires_at = 0.0
 
     def is_fresh(self) -> bool:
         return self._expires_at - time.time() > REFRESH_MARGIN_SECONDS
@@ -235,7 +221,7 @@ class EntraSigner(TokenSigner):
         try:
             if self._credentials is None:
                 self._credentials = import_extra("azure.identity", "entra").DefaultAzureCredential()
-            token = self._credentials.get_token(self._credential.scope)
+            token = self._credentials.get_token(self._scope)
         except (errors.AzureError, ValueError) as error:
             raise credentials_error(
                 f"Microsoft Entra gave no token ({type(error).__name__}). Run 'az login', or set "

@@ -76,13 +76,8 @@ class Address(NamedTuple):
 class Transport(Protocol):
     """The interface of `HttpClient`, for test doubles."""
 
-    async def open(self, request: HttpRequest) -> HttpResponse:
-        """Send a request; return its response once the head has arrived; raises UpstreamError."""
-        ...
-
-    def close(self) -> None:
-        """Close the idle connections."""
-        ...
+    async def open(self, request: HttpRequest) -> HttpResponse: ...
+    def close(self) -> None: ...
 
 
 class HttpClient:
@@ -104,20 +99,22 @@ class HttpClient:
         data = encode_request(request, parts, address)
         timeouts = request.timeouts or self.timeouts
         idempotent = request.method in IDEMPOTENT_METHODS
-        if idle := self._take_idle(address):
-            response = idle.send(data, timeouts, request.peer_name, idempotent=idempotent)
+        while True:
+            connection = self._take_idle(address)
+            connection = connection or await self._connect_in_time(address, timeouts.connect, request.peer_name)
+            response = connection.send(data, timeouts, request.peer_name, idempotent=idempotent)
             try:
                 await response.wait_for_head()
+                break
             except StaleConnectionError:
                 # The server had closed it, before it read the request: sending it again is safe.
                 # It may have closed the other idle connections, too.
                 self._close_idle(address)
-            else:
-                return check_proxy_response(response, address)
-        connection = await self._connect_in_time(address, timeouts.connect, request.peer_name)
-        response = connection.send(data, timeouts, request.peer_name, idempotent=idempotent)
-        await response.wait_for_head()
-        return check_proxy_response(response, address)
+        is_refused = response.status == PROXY_AUTHENTICATION_REQUIRED
+        if is_refused and address.proxy and address.scheme == "http":
+            response.release()
+            raise proxy_refused_error(address.proxy, str(response.status), request.peer_name)
+        return response
 
     async def fetch(self, request: HttpRequest) -> BufferedResponse:
         """Send a request and read its whole response; raises UpstreamError."""
@@ -191,15 +188,6 @@ class HttpClient:
         context = ssl.create_default_context()
         context.set_alpn_protocols(["http/1.1"])
         return context
-
-
-def check_proxy_response(response: HttpResponse, address: Address) -> HttpResponse:
-    """Return a response of the server; raises UpstreamError if the proxy refused the request."""
-    is_refused = response.status == PROXY_AUTHENTICATION_REQUIRED
-    if is_refused and address.proxy and address.scheme == "http":
-        response.release()
-        raise proxy_refused_error(address.proxy, str(response.status), response.peer_name)
-    return response
 
 
 def split_url(url: str, peer_name: str) -> SplitResult:

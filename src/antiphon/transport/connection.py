@@ -195,7 +195,10 @@ class HttpConnection(asyncio.Protocol):
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
-            failure = _parser_error(response.peer_name, error)
+            # An exception of one of our own callbacks is the context of the parser's.
+            is_ours = isinstance(error.__context__, InvalidResponseError)
+            message = str(error.__context__) if is_ours else f"sent an invalid HTTP response ({error})."
+            failure = bad_response_error(response.peer_name, message)
         self._at_chunk_boundary = not self._in_chunk and data.endswith(CRLF)
         body = b"".join(self._body_pieces)
         self._body_pieces.clear()
@@ -214,13 +217,10 @@ class HttpConnection(asyncio.Protocol):
         is_recent = self._loop.time() - self._sent_at < STALE_SECONDS
         if self._awaits_first_byte and self._is_reused and is_recent:
             response.fail(StaleConnectionError())
-        elif exc is None and not self._in_head and not self._is_framed():
+        elif exc is None and not self._in_head and not self._headers.keys() & {"content-length", "transfer-encoding"}:
             response.end()  # without length and chunks, the connection's end is the body's end
         else:
             response.fail(bad_response_error(response.peer_name, CLOSED_EARLY, CUT))
-
-    def _is_framed(self) -> bool:
-        return "content-length" in self._headers or "transfer-encoding" in self._headers
 
     def _become_idle(self) -> None:
         """Wait for the next request, if the connection can serve one."""
@@ -308,22 +308,13 @@ class HttpConnection(asyncio.Protocol):
             since = now
         total = self._timeouts.total
         if now >= self._sent_at + total:
-            self._fail_with_timeout(response, f"did not finish within {total:g} seconds.")
+            message = f"did not finish within {total:g} seconds."
         elif now >= since + limit:
-            self._fail_with_timeout(response, f"sent nothing for {limit:g} seconds.")
+            message = f"sent nothing for {limit:g} seconds."
         else:
             self._set_deadline(min(since + limit, self._sent_at + total) - now)
-
-    def _fail_with_timeout(self, response: HttpResponse, message: str) -> None:
+            return
         # Without a first byte the provider may still be working on the request, and a retry would
         # be paid for twice. After the first byte it is retryable: a client can resume a stream.
         retryable = self._is_idempotent or not response.waits_for_head
         response.fail(timeout_error(response.peer_name, message, retryable=retryable))
-
-
-def _parser_error(peer_name: str, error: Exception) -> UpstreamError:
-    """Return the error of one of our own callbacks, or else of the parser."""
-    cause = error.__context__
-    if isinstance(cause, InvalidResponseError):
-        return bad_response_error(peer_name, str(cause))
-    return bad_response_error(peer_name, f"sent an invalid HTTP response ({error}).")

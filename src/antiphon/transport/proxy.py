@@ -3,7 +3,7 @@
 import asyncio
 import base64
 import ipaddress
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 from urllib.request import getproxies_environment
@@ -78,46 +78,19 @@ def _matches_rule(host: str, port: int, rule: str) -> bool:
         return bool(rule) and (host == rule or host.endswith(f".{rule}"))
 
 
-class ConnectProtocol(asyncio.Protocol):
-    """The protocol of a CONNECT request: it waits for the head of the proxy's response."""
-
-    def __init__(self) -> None:
-        self._head: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
-        self._received = b""
-
-    async def status(self) -> str:
-        """Wait for the head; return its status, or an empty string if it is not HTTP."""
-        line = (await self._head).partition(b"\r\n")[0].split()
-        return line[1].decode("latin-1") if len(line) > 1 and line[0].startswith(b"HTTP/") else ""
-
-    def data_received(self, data: bytes) -> None:
-        self._received += data
-        if b"\r\n\r\n" in self._received:
-            self._resolve(self._received)
-        # A server that is not a proxy may send anything, for ever.
-        elif len(self._received) > MAX_PROXY_HEAD:
-            self._resolve(b"")
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        del exc
-        self._resolve(b"")
-
-    def _resolve(self, head: bytes) -> None:
-        if not self._head.done():
-            self._head.set_result(head)
-
-
 async def open_tunnel(proxy: Proxy, host: str, port: int, peer_name: str) -> asyncio.Transport:
     """Open a tunnel through a proxy; raises OSError or UpstreamError."""
-    loop = asyncio.get_running_loop()
-    transport, protocol = await loop.create_connection(ConnectProtocol, proxy.host, proxy.port)
+    # A server that is not a proxy may send anything, for ever: hence the limit.
+    reader = asyncio.StreamReader(limit=MAX_PROXY_HEAD)
+    make_protocol = partial(asyncio.StreamReaderProtocol, reader)
+    transport, _ = await asyncio.get_running_loop().create_connection(make_protocol, proxy.host, proxy.port)
     name = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     lines = [f"CONNECT {name} HTTP/1.1", f"Host: {name}"]
     if proxy.authorization:
         lines.append(f"Proxy-Authorization: {proxy.authorization}")
     transport.write("\r\n".join([*lines, "", ""]).encode())
     try:
-        status = await protocol.status()
+        status = await _read_status(reader)
         if not status.startswith("2"):
             raise proxy_refused_error(proxy, status, peer_name)
     # On cancellation, too: the connection would otherwise stay open.
@@ -125,6 +98,16 @@ async def open_tunnel(proxy: Proxy, host: str, port: int, peer_name: str) -> asy
         transport.abort()
         raise
     return transport
+
+
+async def _read_status(reader: asyncio.StreamReader) -> str:
+    """Wait for the head of the proxy's response; return its status, or "" if there is none."""
+    try:
+        head = await reader.readuntil(b"\r\n\r\n")
+    except (asyncio.IncompleteReadError, asyncio.LimitOverrunError, OSError):
+        return ""
+    line = head.partition(b"\r\n")[0].split()
+    return line[1].decode("latin-1") if len(line) > 1 and line[0].startswith(b"HTTP/") else ""
 
 
 def proxy_refused_error(proxy: Proxy, status: str, peer_name: str) -> UpstreamError:

@@ -42,7 +42,7 @@ def bad_response_error(peer_name: str, message: str, code: str = INVALID) -> Ups
 
 
 def endless_body_error(peer_name: str) -> UpstreamError:
-    """Return the error for a body of more than MAX_BODY bytes."""
+    """Return the error for a body that is too large."""
     return bad_response_error(peer_name, "sent a body that is too large.")
 
 
@@ -79,23 +79,12 @@ def _reason(error: OSError | UnicodeError) -> str:
 
 
 class ResponseCarrier(Protocol):
-    """The connection of a response."""
+    """The connection of a response: `HttpConnection`, or a test double."""
 
-    def pause(self) -> None:
-        """Stop reading."""
-        ...
-
-    def resume(self) -> None:
-        """Continue reading."""
-        ...
-
-    def close(self) -> None:
-        """Close at once."""
-        ...
-
-    def release(self, response: "HttpResponse") -> None:
-        """Become free for another request, or close."""
-        ...
+    def pause(self) -> None: ...
+    def resume(self) -> None: ...
+    def close(self) -> None: ...
+    def release(self, response: "HttpResponse") -> None: ...
 
 
 class HttpResponse:
@@ -176,7 +165,7 @@ class HttpResponse:
             nonlocal size
             size += len(data)
             if size > MAX_READ:
-                raise bad_response_error(self.peer_name, "sent a body that is too large.")
+                raise endless_body_error(self.peer_name)
             pieces.append(data)
 
         self.subscribe(receive)
@@ -264,8 +253,7 @@ class HttpResponse:
         if self._buffered:
             self._end_received = True  # it is over once a reader has the buffered pieces
         elif self._decompressor is not None and not self._decompressor.is_complete:
-            message = f"{DECOMPRESSION_FAILED}: its end is missing."
-            self.fail(bad_response_error(self.peer_name, message))
+            self.fail(bad_response_error(self.peer_name, f"{DECOMPRESSION_FAILED}: its end is missing."))
         else:
             self._finish()
 

@@ -202,10 +202,16 @@ def _join_texts(content: Iterable[Content], kind: type[OutputText] | type[Refusa
     return "".join(content_text(part) for part in content if isinstance(part, kind))
 
 
-class ChunkEncoder:
-    """Encodes the events of one response as chunks."""
+EMPTY_REQUEST = ChatRequest(Request())
 
-    def __init__(self, request: ChatRequest) -> None:
+
+class ChatDialect(Dialect):
+    """Writes one response as a chat. Chunks depend on earlier ones: create one per response."""
+
+    name = "chat"
+
+    def __init__(self, request: ChatRequest = EMPTY_REQUEST) -> None:
+        super().__init__()
         self._request = request
         self._client_functions = request.client_functions
         # Each chunk is a whole object. What is the same in all of them is encoded once.
@@ -221,8 +227,11 @@ class ChunkEncoder:
         self._reasoning_output_index = -1
         """The output index of the last item with raw reasoning."""
 
+    def encode_event(self, event: Event) -> list[EncodedEvent]:
+        name = "error" if isinstance(event, ResponseFailed) else CHUNK
+        return [(name, data) for data in self._encode_chunks(event)]
+
     def encode_sse(self, event: Event) -> bytes:
-        """Encode one event as Server-Sent Events, perhaps none; the hot path of every stream."""
         if (
             type(event) is OutputTextDelta
             and event.output_index == self._text_output_index
@@ -230,12 +239,25 @@ class ChunkEncoder:
             and event.obfuscation is UNSET
         ):
             return self._text_prefix + encode(event.delta) + self._text_suffix
-        chunks = self.encode_event(event)
+        chunks = self._encode_chunks(event)
         return b"data: " + b"\n\ndata: ".join(chunks) + b"\n\n" if chunks else b""
 
-    def encode_event(self, event: Event) -> list[bytes]:
+    def text_fast_path(self, delta: Event) -> None:
+        """There is no template, because chunks depend on earlier ones."""
+        del delta
+
+    def encode_response(self, response: Response) -> bytes:
+        return encode(encode_completion(response, self._request))
+
+    def param_name(self, name: str) -> str:
+        return self._request.param_name(name)
+
+    def _rename_error(self, payload: ErrorPayload) -> ErrorPayload:
+        return rename_openai_error(payload)
+
+    def _encode_chunks(self, event: Event) -> list[bytes]:
         """Encode one event as chunks, perhaps none."""
-        write = self.ENCODERS.get(type(event))
+        write = self.CHUNK_ENCODERS.get(type(event))
         return write(self, event) if write else []
 
     def _encode_created(self, event: ResponseCreated) -> list[bytes]:
@@ -247,7 +269,7 @@ class ChunkEncoder:
         self._text_suffix = b"}" + self._delta_suffix + b"\n\n"
         return []
 
-    def _encode_chunk(self, choices: list[Json], extra: Json) -> bytes:
+    def _make_chunk(self, choices: list[Json], extra: Json) -> bytes:
         if self._request.include_usage:
             extra = {"usage": None, **extra}
         rest = b"," + encode(extra)[1:] if extra else b"}"
@@ -258,7 +280,7 @@ class ChunkEncoder:
         if extra:
             logprobs = extra.pop("logprobs", None)
             choice: Json = {"index": 0, "delta": delta, "logprobs": logprobs}
-            chunk = self._encode_chunk([{**choice, "finish_reason": None}], extra)
+            chunk = self._make_chunk([{**choice, "finish_reason": None}], extra)
         else:
             chunk = self._delta_prefix + encode(delta) + self._delta_suffix
         return [chunk] if self._role_sent else [self._encode_role(delta), chunk]
@@ -306,7 +328,7 @@ class ChunkEncoder:
         place = (event.output_index, event.summary_index, "summary")
         return self._encode_growth("reasoning_content", place, event.delta, event.obfuscation)
 
-    def _encode_item(self, event: OutputItemAdded) -> list[bytes]:
+    def _encode_added_call(self, event: OutputItemAdded) -> list[bytes]:
         if not is_client_call(event.item, self._client_functions):
             return []
         index = self._call_positions[event.output_index] = len(self._call_positions)
@@ -334,61 +356,28 @@ class ChunkEncoder:
             chunks += self._encode_delta({"annotations": citations})
         reason = finish_reason(response, called=called)
         last: Json = {"index": 0, "delta": {}, "logprobs": None, "finish_reason": reason}
-        chunks.append(self._encode_chunk([last], extra_fields(response, self._request)))
+        chunks.append(self._make_chunk([last], extra_fields(response, self._request)))
         # "an additional chunk will be streamed before the data: [DONE] message": with no choices.
         if self._request.include_usage and response.usage:
-            chunks.append(self._encode_chunk([], {"usage": encode_usage(response.usage)}))
+            chunks.append(self._make_chunk([], {"usage": encode_usage(response.usage)}))
         return chunks
 
-    ENCODERS: ClassVar[dict[type, Callable[..., list[bytes]]]] = {
+    def _encode_failure(self, event: ResponseFailed) -> list[bytes]:
+        return [self.encode_error(failure_payload(event.response))]
+
+    CHUNK_ENCODERS: ClassVar[dict[type, Callable[..., list[bytes]]]] = {
         ResponseCreated: _encode_created,
         OutputTextDelta: _encode_text,
         RefusalDelta: _encode_refusal,
         ReasoningDelta: _encode_reasoning,
         ReasoningSummaryTextDelta: _encode_summary,
-        OutputItemAdded: _encode_item,
+        OutputItemAdded: _encode_added_call,
         FunctionCallArgumentsDelta: _encode_arguments,
         ResponseCompleted: _encode_end,
         ResponseIncomplete: _encode_end,
+        ResponseFailed: _encode_failure,
     }
 
 
 def _obfuscation_field(padding: str | UnsetType) -> Json:
     return {} if padding is UNSET else {"obfuscation": padding}
-
-
-EMPTY_REQUEST = ChatRequest(Request())
-
-
-class ChatDialect(Dialect):
-    """Writes one response as a chat. Chunks depend on earlier ones: create one per response."""
-
-    name = "chat"
-
-    def __init__(self, request: ChatRequest = EMPTY_REQUEST) -> None:
-        super().__init__()
-        self._request = request
-        self._chunks = ChunkEncoder(request)
-
-    def encode_event(self, event: Event) -> list[EncodedEvent]:
-        if isinstance(event, ResponseFailed):
-            return [("error", self.encode_error(failure_payload(event.response)))]
-        return [(CHUNK, data) for data in self._chunks.encode_event(event)]
-
-    def encode_sse(self, event: Event) -> bytes:
-        if isinstance(event, ResponseFailed):
-            return b"data: " + self.encode_error(failure_payload(event.response)) + b"\n\n"
-        return self._chunks.encode_sse(event)
-
-    def text_fast_path(self, delta: Event) -> None:
-        """There is no template, because chunks depend on earlier ones."""
-        del delta
-
-    def encode_response(self, response: Response) -> bytes:
-        return encode(encode_completion(response, self._request))
-
-    def param_name(self, name: str) -> str:
-        return self._request.param_name(name)
-
-    def _rename_error(self, payload: ErrorPayload) -> ErrorPayload:
-        return rename_openai_error(payload)
