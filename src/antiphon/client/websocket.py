@@ -30,7 +30,7 @@ from antiphon.client.stream import Stream
 from antiphon.client.websocket_connection import close_websocket, connection_closed_error, open_websocket
 from antiphon.protocol.errors import AntiphonError, RemoteProtocolError, RequestError, UpstreamError
 from antiphon.protocol.events import TERMINAL_EVENTS, Event
-from antiphon.protocol.foreign.reader import EVENT_CLASSES
+from antiphon.protocol.foreign.lenient import EVENT_CLASSES
 from antiphon.protocol.response import Response
 from antiphon.protocol.struct import as_object, as_string, omit
 from antiphon.transport.connection import Timeouts

@@ -10,9 +10,9 @@ from openai.types.responses.response_input_item_param import ResponseInputItemPa
 from antiphon.adapters.base import Capabilities
 from antiphon.adapters.open_responses.adapter import ITEMS_WITH_ID, ITEMS_WITHOUT_STATUS, OpenResponses
 from antiphon.protocol.errors import RequestError
-from antiphon.protocol.foreign.strict import ITEM_TYPES
+from antiphon.protocol.items import Item
 from antiphon.protocol.request import INCLUDE_ENCRYPTED_REASONING
-from antiphon.protocol.struct import to_builtins
+from antiphon.protocol.struct import to_builtins, type_names
 from tests.adapters.open_responses.builders import (
     ADAPTER,
     INCLUDE,
@@ -161,10 +161,11 @@ def test_state_and_ids_of_antiphon_are_not_sent():
 
 def test_ids_and_statuses_are_sent_where_openais_types_have_them():
     with_id, without_status = set(), set()
+    known = {name for kind in get_args(Item) for name in type_names(kind)}
     for kind in get_args(ResponseInputItemParam):
         fields = get_type_hints(kind, include_extras=True)
         (type,) = re.findall(r"Literal\['(\w+)'\]", str(fields["type"]))
-        if type not in ITEM_TYPES | {"item_reference"}:
+        if type not in known:
             with_id |= {f"openai:{type}"} if "Required" in str(fields["id"]) else set()
             without_status |= {f"openai:{type}"} if "status" not in fields else set()
     assert with_id == ITEMS_WITH_ID

@@ -12,9 +12,9 @@ from antiphon.protocol.struct import JsonObject
 Json = dict[str, Any]
 
 
-def make_reader(*, strict: bool = False, after: int = -1) -> ForeignReader:
+def make_reader(*, strict: bool = False, after: int = -1, checker: ForeignChecker | None = None) -> ForeignReader:
     """Return a reader; a strict one raises the first broken rule."""
-    checker = ForeignChecker(strict=True, after=after) if strict else None
+    checker = ForeignChecker(strict=True, after=after) if strict else checker
     return ForeignReader(read_error=read_nested_error, checker=checker, after=after)
 
 

@@ -97,7 +97,8 @@ def test_an_event_without_id_and_index_is_about_the_open_item_of_its_kind():
 def test_an_item_of_the_final_output_is_found_by_its_id_before_its_likeness():
     tracker = make_reader().items
     first, second = (
-        tracker.locate(OutputItemAdded, {"item": LENIENT.read_item(CALL | {"id": id})}) for id in ("fc_0", "fc_1")
+        tracker.locate(LENIENT.read_event(item_event("added", CALL | {"id": id}, None), 0), {})
+        for id in ("fc_0", "fc_1")
     )
     output = [LENIENT.read_item(CALL | {"id": id}) for id in ("other", "fc_0")]
     assert tracker.match_output(list(output)) == [second, first]

@@ -8,8 +8,10 @@ import pytest
 from antiphon.protocol.errors import RemoteProtocolError
 from antiphon.protocol.events import Event
 from antiphon.protocol.fold import fold
+from antiphon.protocol.foreign.lenient import LenientReader
 from antiphon.protocol.foreign.strict import ForeignChecker
 from antiphon.protocol.rules import RULES
+from antiphon.protocol.struct import InvalidValueError
 from antiphon.wire import sse
 from antiphon.wire.openresponses import Dialect, OpenAIDialect
 from tests.protocol.broken_streams import (
@@ -84,9 +86,9 @@ def test_the_rule_that_a_delta_breaks_is_raised_at_that_delta():
 
 def test_problems_are_collected_once_for_each_rule():
     checker = ForeignChecker(strict=False)
+    reader = make_reader(checker=checker)
     for event in to_raw(LEGAL):
-        event["sequence_number"] = 7
-        checker.check(event)
+        reader.feed(event | {"sequence_number": 7})
     assert len(checker.problems) == 2
     assert checker.problems[0].endswith("[sequence-gapless]")
     assert checker.problems[1].endswith("[sequence-increases]")
@@ -95,8 +97,49 @@ def test_problems_are_collected_once_for_each_rule():
 
 def test_an_event_of_the_wrong_shape_ends_the_check():
     checker = ForeignChecker(strict=False)
-    checker.check({"type": "response.output_item.done", "sequence_number": 0})
-    checker.check({"type": "response.created", "sequence_number": 1})
-    checker.close()
+    reader = make_reader(checker=checker)
+    reader.feed({"type": "response.output_item.done", "sequence_number": 0})
+    reader.feed({"type": "response.created", "sequence_number": 1})
+    reader.close()
     (problem,) = checker.problems
     assert problem.startswith("event 0 (response.output_item.done) has the wrong shape: ")
+
+
+TOLERATED = {
+    "a name of its own": {"type": "odd", "text": "Hi"},
+    "annotations": {"type": "output_text", "text": "Hi", "annotations": [{"type": "url_citation"}, 3]},
+    "log probabilities": {"type": "output_text", "text": "Hi", "logprobs": [{"token": "Hi"}]},
+}
+
+
+@pytest.mark.parametrize("name", TOLERATED)
+@pytest.mark.parametrize("usage", [{"input_tokens": 1}, None])
+def test_what_servers_may_do_differently_breaks_no_rule(name: str, usage: dict[str, Any] | None):
+    message = {
+        "type": "message",
+        "id": "msg_0",
+        "role": "assistant",
+        "status": "completed",
+        "content": [TOLERATED[name]],
+    }
+    response = to_raw(NO_OUTPUT)[-1]["response"] | {"output": [message], "usage": usage, "text": "plain"}
+    misfits: list[InvalidValueError] = []
+    read = LenientReader("acme:", misfits).read_response(response, "response")
+    ForeignChecker(strict=True).check_response(response, read, misfits)
+    assert bool(misfits) == (name != "a name of its own" or usage is not None)
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"arguments": {"a": 1}}, "item.arguments: expected a string"),
+        ({"name": None}, "item.name: this field is required"),
+        ({"call_id": 3}, "item.call_id: expected `str`, got `int`"),
+    ],
+)
+def test_the_first_value_that_does_not_fit_is_named(changes: dict[str, Any], reason: str):
+    call = {"type": "function_call", "id": "fc_0", "call_id": "c", "name": "f", "arguments": ""} | changes
+    added = {"type": "response.output_item.added", "sequence_number": 0, "output_index": 0, "item": call}
+    with pytest.raises(RemoteProtocolError) as caught:
+        make_reader(strict=True).feed(added)
+    assert str(caught.value) == f"event 0 (response.output_item.added) has the wrong shape: {reason} [shape]"

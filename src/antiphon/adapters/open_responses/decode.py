@@ -15,47 +15,15 @@ from msgspec.structs import replace
 from antiphon.adapters.base import MAX_EVENT_BYTES, Adapter, Decoder
 from antiphon.adapters.errors import TRUNCATED, ErrorInfo, parse_error
 from antiphon.adapters.json_access import is_json
-from antiphon.protocol import parts
+from antiphon.protocol import events, items, parts
 from antiphon.protocol.errors import RemoteProtocolError
-from antiphon.protocol.events import (
-    DELTA_EVENTS,
-    TEXT_DONE_EVENTS,
-    TEXT_KINDS,
-    ContentPartDone,
-    DeltaEvent,
-    Event,
-    ExtensionEvent,
-    ItemEvent,
-    OutputItemAdded,
-    OutputItemDone,
-    OutputTextAnnotationAdded,
-    OutputTextDelta,
-    OutputTextDone,
-    part_of,
-)
+from antiphon.protocol.events import DELTA_EVENTS, TEXT_DONE_EVENTS, TEXT_KINDS, part_of
 from antiphon.protocol.foreign.lenient import LenientReader
 from antiphon.protocol.foreign.reader import ForeignReader
 from antiphon.protocol.foreign.strict import ForeignChecker
-from antiphon.protocol.items import (
-    Content,
-    FunctionCall,
-    Item,
-    ItemReference,
-    LogProb,
-    Message,
-    OutputText,
-    Phase,
-    Reasoning,
-    ReasoningText,
-    RefusalContent,
-    SummaryText,
-    TextAnnotation,
-    TopLogProb,
-    content_text,
-)
+from antiphon.protocol.items import Content, Item, OutputText, Phase, content_text
 from antiphon.protocol.parts import Part
-from antiphon.protocol.response import Response
-from antiphon.protocol.struct import JsonObject, as_array, as_object, as_string, is_extension_type
+from antiphon.protocol.struct import InvalidValueError, JsonObject, as_array, as_object, as_string, is_extension_type
 from antiphon.wire import json, sse
 
 SLUG = "responses:"
@@ -70,24 +38,10 @@ REASONS: Mapping[str, parts.Reason] = {
     "content_filter": "content_filter",
     "cancelled": "cancelled",
 }
-TEXT_WITH_LOGPROBS = (OutputTextDelta, OutputTextDone)
 TERMINAL_STATUSES = frozenset({"completed", "incomplete", "failed", "cancelled"})
 
-
-LogProbs = list[LogProb] | UnsetType
-AnyLogProb = TypeVar("AnyLogProb", LogProb, TopLogProb)
-
-
-class ItemReader(LenientReader):
-    """Reads only the items of a response: most of the rest repeats the request."""
-
-    def read_response(self, raw: object, status: str = "completed") -> Response:
-        """Read the status and the output of a response."""
-        fields = as_object(raw)
-        status = as_string(fields.get("status")) or status
-        output = self.read_items(fields.get("output"))
-        empty = Response(id="", created_at=0, model="", output=output)
-        return replace(empty, status=status)
+LogProbs = list[items.LogProb] | UnsetType
+AnyLogProb = TypeVar("AnyLogProb", items.LogProb, items.TopLogProb)
 
 
 class OpenResponsesDecoder(Decoder):
@@ -99,9 +53,7 @@ class OpenResponsesDecoder(Decoder):
         # New event types of OpenAI's are dropped, so they break nothing.
         self._checker = ForeignChecker(strict=strict, extensions=False)
         self._reader = ForeignReader(
-            read_error=lambda raw: adapter.failure_part(read_error(raw)).error,
-            checker=self._checker,
-            lenient=ItemReader(SLUG),
+            read_error=lambda raw: adapter.failure_part(read_error(raw)).error, checker=self._checker, slug=SLUG
         )
         self._parts = PartMapper()
         self._error: ErrorInfo | None = None
@@ -129,13 +81,16 @@ class OpenResponsesDecoder(Decoder):
             if name != "error":
                 return ()
         try:
-            (*_, event) = self._reader.feed(raw)
+            (*_, event) = self._reader.feed_event(raw)
         except RemoteProtocolError as error:
             return (self._protocol_failure(error),)
         if not self._reader.ended:
             return self._parts.feed(event)
         self.done = True  # some servers leave the connection open
-        return self._end(name.removeprefix("response."), as_object(raw.get("response")))
+        response = as_object(raw.get("response"))
+        # Items that only the stream had are complete as far as they can be.
+        output = cast("events.ResponseCompleted", event).response.output if as_array(response.get("output")) else []
+        return self._end(name.removeprefix("response."), response, output)
 
     def decode_body(self, body: bytes) -> Iterable[Part]:
         """Decode a whole response."""
@@ -146,23 +101,21 @@ class OpenResponsesDecoder(Decoder):
                 raise ValueError("this is not a response")
             return (self.adapter.failure_part(error),)
         status = as_string(raw.get("status")) or "completed"
+        misfits: list[InvalidValueError] = []
+        response = LenientReader(SLUG, misfits).read_response(raw)
         try:
             # A failed response is not checked: its error matters more than a broken rule.
             if status in TERMINAL_STATUSES - {"failed"}:
-                self._checker.check_response(raw)
+                self._checker.check_response(raw, response, misfits)
         except RemoteProtocolError as error:
             return (self._protocol_failure(error),)
-        self._reader.feed_response(ItemReader(SLUG).read_response(raw))
-        return self._end(status, raw)
+        return self._end(status, raw, response.output)
 
-    def _end(self, status: str, raw: JsonObject) -> list[Part]:
+    def _end(self, status: str, raw: JsonObject, output: list[Item]) -> list[Part]:
         own = as_string(raw.get("status"))
         status = own if own in TERMINAL_STATUSES else status
-        known = self._reader.response
-        # Items that only the stream had are complete as far as they can be.
-        output = list(known.output) if known and as_array(raw.get("output")) else []
         if status == "incomplete" and output:
-            output[-1] = _truncate(output[-1])
+            output = [*output[:-1], _truncate(output[-1])]
         found: list[Part] = []
         # Whatever the stream did not have is in the final output, or lost.
         for tracked, item in zip(self._reader.items.match_output(output), output, strict=True):
@@ -223,17 +176,16 @@ class PartMapper:
         self._waiting: list[EmittedItem | list[Part]] = []
         """The items that are still to be emitted, and the parts that wait for them."""
 
-    def feed(self, event: Event) -> list[Part]:
+    def feed(self, event: events.Event) -> list[Part]:
         """Return the parts of an event."""
         match event:
-            case OutputItemAdded() | OutputItemDone():
-                is_done = isinstance(event, OutputItemDone)
-                return self.update(event.output_index, event.item, done=is_done)
-            case ItemEvent():
+            case events.OutputItemAdded() | events.OutputItemDone():
+                return self.update(event.output_index, event.item, done=isinstance(event, events.OutputItemDone))
+            case events.ItemEvent():
                 item = self._find_item(event.output_index)
                 self._growing = item, "", 0
                 return [] if item.done else self._in_order(item, self._event_parts(item, event))
-            case ExtensionEvent() if is_extension_type(event.type):
+            case events.ExtensionEvent() if is_extension_type(event.type):
                 return [parts.Extension(event.type, dict(event.extra or {}))]
             case _:
                 return []
@@ -254,11 +206,11 @@ class PartMapper:
             return []
         item.done = done
         match value:
-            case FunctionCall():
+            case items.FunctionCall():
                 return self._in_order(item, self._call_parts(item, value))
-            case Message():
+            case items.Message():
                 return self._in_order(item, self._message_parts(item, value))
-            case Reasoning():
+            case items.Reasoning():
                 return self._in_order(item, self._reasoning_parts(item, value) if done else [])
             case _:
                 return self._other_parts(item, value)
@@ -279,23 +231,23 @@ class PartMapper:
                 return []
         return found
 
-    def _event_parts(self, item: EmittedItem, event: ItemEvent) -> list[Part]:
+    def _event_parts(self, item: EmittedItem, event: events.ItemEvent) -> list[Part]:
         index = part_of(event)[1]
-        logprobs = event.logprobs if isinstance(event, TEXT_WITH_LOGPROBS) else UNSET
-        if isinstance(event, DeltaEvent):
-            type_ = DELTA_EVENTS[type(event)].content_type
-            self._growing = item, type_, index
-            item.texts.setdefault((type_, index), []).append(event.delta)
-            return [self._text_part(item, type_, index, event.delta, logprobs)]
-        if isinstance(event, OutputTextAnnotationAdded):
-            is_new = event.annotation_index >= item.annotations.get(index, 0)
-            return [self._annotation_part(item, index, event.annotation)] if is_new else []
+        logprobs = cast("LogProbs", getattr(event, "logprobs", UNSET))
+        if kind := DELTA_EVENTS.get(type(event)):
+            text = cast("events.DeltaEvent", event).delta
+            self._growing = item, kind.content_type, index
+            item.texts.setdefault((kind.content_type, index), []).append(text)
+            return [self._text_part(item, kind.content_type, index, text, logprobs)]
         if kind := TEXT_DONE_EVENTS.get(type(event)):
             text = cast("str", getattr(event, kind.text_field))
             return self._remaining_text(item, kind.content_type, index, text, logprobs)
-        return self._remaining_content(item, index, cast("ContentPartDone", event).part)
+        if isinstance(event, events.OutputTextAnnotationAdded):
+            is_new = event.annotation_index >= item.annotations.get(index, 0)
+            return [self._annotation_part(item, index, event.annotation)] if is_new else []
+        return self._remaining_content(item, index, cast("events.ContentPartDone", event).part)
 
-    def _call_parts(self, item: EmittedItem, call: FunctionCall) -> list[Part]:
+    def _call_parts(self, item: EmittedItem, call: items.FunctionCall) -> list[Part]:
         found: list[Part] = []
         if call.name and not item.named:
             item.named = self.has_calls = True
@@ -309,7 +261,7 @@ class PartMapper:
             found.append(parts.Call(item.key, complete=True))
         return found
 
-    def _message_parts(self, item: EmittedItem, message: Message) -> list[Part]:
+    def _message_parts(self, item: EmittedItem, message: items.Message) -> list[Part]:
         is_new = not (item.texts or item.annotations)
         if is_new and message.phase and message.phase in get_args(Phase):
             item.phase = message.phase
@@ -325,22 +277,20 @@ class PartMapper:
             status = "incomplete" if message.status == "incomplete" else "completed"
             kept: list[Content] = [part for part in content if part]
             phase = item.phase or UNSET
-            whole = Message(role="assistant", status=status, content=kept, phase=phase)
+            whole = items.Message(role="assistant", status=status, content=kept, phase=phase)
             return [*found, self._whole_part(item, whole)]
         for index, part in enumerate(content):
             found += self._remaining_content(item, index, part) if part else []
         return found
 
-    def _reasoning_parts(self, item: EmittedItem, reasoning: Reasoning) -> list[Part]:
-        content = [ReasoningText(text=_text_in(part)) for part in reasoning.content or []]
-        summary = [SummaryText(text=_text_in(part)) for part in reasoning.summary]
+    def _reasoning_parts(self, item: EmittedItem, reasoning: items.Reasoning) -> list[Part]:
+        content = [items.ReasoningText(text=_text_in(part)) for part in reasoning.content or []]
+        summary = [items.SummaryText(text=_text_in(part)) for part in reasoning.summary]
         has_raw = any(type_ == "reasoning_text" for type_, _ in item.texts)
         is_raw = has_raw or any(part.text for part in content)
         seal = reasoning.encrypted_content or (UNSEALED_REASONING if is_raw else "")
         if not item.texts:
-            whole = Reasoning(
-                summary=list[Content](summary), content=list[Content](content) or UNSET, encrypted_content=seal or UNSET
-            )
+            whole = items.Reasoning(summary=[*summary], content=[*content] or UNSET, encrypted_content=seal or UNSET)
             return [self._whole_part(item, whole)]
         found: list[Part] = []
         for index, part in [*enumerate(content), *enumerate(summary)]:
@@ -355,7 +305,7 @@ class PartMapper:
         if not item.done:
             self._waiting += [] if item in self._waiting else [item]
             return []
-        whole = [] if isinstance(value, ItemReference) else [self._whole_part(item, value)]
+        whole = [] if isinstance(value, items.ItemReference) else [self._whole_part(item, value)]
         if item not in self._waiting:
             return self._in_order(item, whole)
         self._waiting[self._waiting.index(item)] = whole
@@ -405,7 +355,7 @@ class PartMapper:
             return parts.Reasoning(text, item.key, index)
         return parts.Reasoning(key=item.key, part=index, summary=text)
 
-    def _annotation_part(self, item: EmittedItem, index: int, annotation: TextAnnotation) -> Part:
+    def _annotation_part(self, item: EmittedItem, index: int, annotation: items.TextAnnotation) -> Part:
         # The synthesizer opens a message in a phase only for a text.
         item.phase = item.phase if item.texts else None
         item.annotations[index] = item.annotations.get(index, 0) + 1
@@ -413,14 +363,14 @@ class PartMapper:
         return parts.Annotation(annotation, item.key, index)
 
 
-def _readable_content(part: Content) -> OutputText | RefusalContent | None:
+def _readable_content(part: Content) -> OutputText | items.RefusalContent | None:
     """Return a part of a message as a text or a refusal, if it holds one."""
     if isinstance(part, OutputText):
         return replace(part, logprobs=_with_bytes(part.logprobs))
-    if isinstance(part, RefusalContent):
+    if isinstance(part, items.RefusalContent):
         return part
     if isinstance(refusal := part.get("refusal"), str):
-        return RefusalContent(refusal=refusal)
+        return items.RefusalContent(refusal=refusal)
     text = content_text(part) or part.get("text")
     return OutputText(text=text) if isinstance(text, str) else None
 
@@ -442,8 +392,8 @@ def _with_bytes(logprobs: LogProbs) -> LogProbs:
 
 def _truncate(item: Item) -> Item:
     """Mark the last item of an incomplete response as incomplete; some servers do not."""
-    is_open = isinstance(item, FunctionCall) and not is_json(item.arguments)
-    return replace(item, status="incomplete") if is_open or isinstance(item, Message) else item
+    is_open = isinstance(item, items.FunctionCall) and not is_json(item.arguments)
+    return replace(item, status="incomplete") if is_open or isinstance(item, items.Message) else item
 
 
 def read_error(raw: JsonObject) -> ErrorInfo:

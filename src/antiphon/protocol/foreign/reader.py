@@ -7,7 +7,7 @@ and numbers stay the server's own.
 
 from collections.abc import Callable
 from contextlib import suppress
-from typing import cast, get_args
+from typing import cast
 
 from msgspec import UNSET
 from msgspec.structs import replace
@@ -20,33 +20,22 @@ from antiphon.protocol.events import (
     Event,
     ExtensionEvent,
     LifecycleEvent,
-    OutputTextDelta,
     ResponseCompleted,
     ResponseCreated,
     ResponseFailed,
     ResponseIncomplete,
-    SequencedEvent,
     part_of,
 )
 from antiphon.protocol.fold import Fold
-from antiphon.protocol.foreign.lenient import LENIENT, LenientReader, canonical_event_type
+from antiphon.protocol.foreign.lenient import LenientReader
 from antiphon.protocol.foreign.repair import ItemTracker, TrackedItem
 from antiphon.protocol.foreign.strict import ForeignChecker
 from antiphon.protocol.items import FunctionCall, Item, Message
 from antiphon.protocol.response import Response, ResponseError
-from antiphon.protocol.struct import JsonObject, as_object, as_string, omit, type_names
+from antiphon.protocol.struct import InvalidValueError, JsonObject, as_object, omit
 from antiphon.protocol.surrogates import SurrogateJoiner
 
-EVENT_CLASSES: dict[str, type[SequencedEvent]] = {
-    **{name: kind for kind in get_args(Event) for name in type_names(kind)},
-    "response.cancelled": ResponseIncomplete,
-}
-DEFAULT_STATUSES = {"response.created": "in_progress"}
-"""The status of a response that has none, where it is not the event's own name."""
-
 TERMINAL_EVENT_BY_STATUS = {"failed": ResponseFailed, "incomplete": ResponseIncomplete, "cancelled": ResponseIncomplete}
-OBJECT_FIELDS = ("response", "item", "part", "annotation")
-TEXT_FIELDS = ("delta", "text", "refusal", "arguments")
 UNREADABLE = "antiphon:unreadable"
 EMPTY_RESPONSE = Response(id="", created_at=0, model="")
 
@@ -63,7 +52,7 @@ class ForeignReader:
         *,
         read_error: Callable[[JsonObject], ErrorPayload],
         checker: ForeignChecker | None = None,
-        lenient: LenientReader = LENIENT,
+        slug: str | None = None,
         after: int = -1,
     ) -> None:
         self.ended = False
@@ -74,7 +63,9 @@ class ForeignReader:
         """The highest sequence number so far, -1 at the start."""
         self.items = ItemTracker()
         self._checker = checker
-        self._lenient = lenient
+        self._misfits: list[InvalidValueError] = []
+        """What does not fit in the event that is read."""
+        self._lenient = LenientReader(slug, self._misfits)
         self._read_error = read_error
         self._after = after
         self._from_start = after < 0
@@ -82,10 +73,9 @@ class ForeignReader:
         self._has_response = False
         self._final: Response | None = None
         self._joiners: dict[str, SurrogateJoiner] = {}
-        self._last_delta: JsonObject = {}
+        self._last_delta: DeltaEvent | None = None
         self._delta_key: tuple[object, ...] | None = None
         """Identifies the text that grew last, while nothing else has come."""
-        self._delta_class: tuple[type[DeltaEvent], str] = (OutputTextDelta, "")
         self._pieces: list[str] = []
         """The pieces of that text: the fold's own list."""
         self._checked_pieces = 0
@@ -100,26 +90,33 @@ class ForeignReader:
     def feed(self, raw: object) -> list[Event]:
         """Read one event; raises RemoteProtocolError if the checker does."""
         fields = as_object(raw)
-        if self.extend_text(fields):
-            return [self._delta_event(fields)]
+        return [self._delta_event(fields)] if self.extend_text(fields) else self.feed_event(raw)
+
+    def feed_event(self, raw: object) -> list[Event]:
+        """Read one event that is no delta of the text that grew last."""
         self._check_deltas()
+        sent = as_object(raw)
         # The `stream_id` of a WebSocket message belongs to the connection, not to the event.
-        fields = omit(fields, ("stream_id",))
-        number = fields.get("sequence_number")
+        if "stream_id" in sent:
+            sent = omit(sent, ("stream_id",))
+        number = sent.get("sequence_number")
         if type(number) is int and 0 <= number <= self._after:
             return []
-        self._join_surrogates(fields)
+        sent = self._join_surrogates(sent)
+        if type(number) is not int or number < 0:
+            number = self.last_number + 1
+        event = self._read(sent, number, raw)
         if self._checker is not None:
-            self._checker.check(fields)
+            self._checker.check(sent, event, self._misfits)
         # A strict checker has raised by now; a client that sees a second end may count it twice.
         if self.ended:
             return []
-        number = number if type(number) is int and number >= 0 else self.last_number + 1
-        self.last_number = max(self.last_number, number)
-        event, tracked = self._read(fields | {"sequence_number": number}, raw)
+        self.last_number = max(self.last_number, event.sequence_number)
+        tracked = self.items.locate(event, sent)
+        event = tracked.assign(event) if tracked else event
         read = self._accept(event, tracked)
-        if isinstance(event, DeltaEvent) and not self._joiners:
-            self._remember_delta(event, fields)
+        if "delta" in sent and isinstance(event, DeltaEvent) and not self._joiners:
+            self._remember_delta(event, sent)
         return read
 
     def extend_text(self, raw: JsonObject) -> bool:
@@ -156,7 +153,8 @@ class ForeignReader:
             self._checker.close()
 
     def _delta_event(self, raw: JsonObject) -> Event:
-        kind, raw["type"] = self._delta_class
+        last = cast("DeltaEvent", self._last_delta)
+        kind, raw["type"] = type(last), last.type
         raw["sequence_number"] = self.last_number
         if "stream_id" in raw:
             del raw["stream_id"]
@@ -165,40 +163,26 @@ class ForeignReader:
         except TypeError:  # it has an unknown field
             return self._lenient.read(kind, raw)
 
-    def _read(self, fields: JsonObject, raw: object) -> tuple[Event, TrackedItem | None]:
-        number = cast("int", fields["sequence_number"])
-        name = canonical_event_type(as_string(fields.get("type")))
-        kind = EVENT_CLASSES.get(name)
-        if kind is ErrorEvent:
-            return ErrorEvent(sequence_number=number, error=self._read_error(fields)), None
-        # Without its object or text, an event would be read as an empty one.
-        if kind is None or not _has_required_fields(kind, fields):
-            return _unknown_event(raw, fields, number), None
-        lenient, names = self._lenient, kind.__struct_fields__
-        if "response" in names:
-            status = DEFAULT_STATUSES.get(name, name.removeprefix("response."))
-            fields["response"] = lenient.read_response(fields["response"], status)
-        if "item" in names:
-            fields["item"] = lenient.read_item(fields["item"])
-        if "part" in names:
-            fields["part"] = lenient.read_content(fields["part"])
-        if "annotation" in names:
-            fields["annotation"] = lenient.read_annotation(fields["annotation"])
-        # Some servers send "response.cancelled"; the specification ends it as incomplete.
-        fields["type"] = "response.incomplete" if kind is ResponseIncomplete else name
-        tracked = self.items.locate(kind, fields)
-        return cast("Event", lenient.read(kind, fields)), tracked
+    def _read(self, sent: JsonObject, number: int, raw: object) -> Event:
+        self._misfits.clear()
+        name = sent.get("type")
+        if name == "error":
+            return ErrorEvent(sequence_number=number, error=self._read_error(sent))
+        if not isinstance(name, str):
+            return ExtensionEvent(type=UNREADABLE, sequence_number=number, extra={"data": raw})
+        return self._lenient.read_event(sent, number)
 
-    def _join_surrogates(self, fields: JsonObject) -> None:
+    def _join_surrogates(self, sent: JsonObject) -> JsonObject:
         """Hold back half of a surrogate pair until the next delta brings the other half."""
-        delta = fields.get("delta")
+        delta = sent.get("delta")
         if not isinstance(delta, str) or not (self._joiners or _has_surrogate(delta)):
-            return
-        key = repr(_delta_key(fields))
+            return sent
+        key = repr(_delta_key(sent))
         joiner = self._joiners.setdefault(key, SurrogateJoiner())
-        fields["delta"] = joiner.feed(delta)
+        text = joiner.feed(delta)
         if not joiner.pending:
             del self._joiners[key]
+        return sent | {"delta": text}
 
     def _accept(self, event: Event, tracked: TrackedItem | None) -> list[Event]:
         """Fold an event; return it after the opening events that are missing before it."""
@@ -222,19 +206,18 @@ class ForeignReader:
             self._fold.feed(event)
 
     def _remember_delta(self, event: DeltaEvent, sent: JsonObject) -> None:
+        # Deltas that have to be assigned to another item take the long way, each of them.
+        if (sent.get("item_id"), sent.get("output_index")) != (event.item_id, event.output_index):
+            return
         with suppress(LookupError):  # the event's item is done already
             self._pieces = self._fold.open_text_pieces(event.output_index, *part_of(event))
-            # Deltas that have to be assigned to another item take the long way, each of them.
-            place = sent.get("item_id"), sent.get("output_index")
-            if place == (event.item_id, event.output_index):
-                self._last_delta, self._delta_key = sent, _delta_key(sent)
-                self._delta_class = type(event), event.type
-                self._checked_pieces = len(self._pieces)
+            self._checked_pieces = len(self._pieces)
+            self._last_delta, self._delta_key = event, _delta_key(sent)
 
     def _check_deltas(self) -> None:
         """Have the deltas checked that took the hot path, and leave it."""
         texts = self._pieces[self._checked_pieces :] if self._delta_key else []
-        if texts and self._checker is not None:
+        if texts and self._checker is not None and self._last_delta is not None:
             self._checker.check_deltas(self._last_delta, texts)
         self._delta_key = None
 
@@ -255,22 +238,6 @@ class ForeignReader:
         self.ended = True
         self._final = response
         return replace(event, response=response)
-
-
-def _unknown_event(raw: object, fields: JsonObject, number: int) -> Event:
-    name = fields.get("type")
-    if not isinstance(name, str):
-        return ExtensionEvent(type=UNREADABLE, sequence_number=number, extra={"data": raw})
-    rest = omit(fields, ("type", "sequence_number"))
-    return ExtensionEvent(type=name, sequence_number=number, extra=rest or UNSET)
-
-
-def _has_required_fields(kind: type[SequencedEvent], fields: JsonObject) -> bool:
-    """Return whether an event has its object or its text; without them it means nothing."""
-    names = kind.__struct_fields__
-    return all(isinstance(fields.get(name), dict) for name in OBJECT_FIELDS if name in names) and (
-        all(isinstance(fields.get(name), str) for name in TEXT_FIELDS if name in names)
-    )
 
 
 def _delta_key(fields: JsonObject) -> tuple[object, ...]:

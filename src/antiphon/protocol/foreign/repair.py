@@ -17,13 +17,12 @@ from antiphon.protocol.events import (
     TEXT_KINDS,
     ContentEvent,
     ContentPartAdded,
-    ContentPartDone,
     Event,
+    EventFactory,
     ItemEvent,
     OutputItemAdded,
     OutputItemDone,
     ReasoningSummaryPartAdded,
-    SequencedEvent,
     SummaryEvent,
     TextKind,
     part_of,
@@ -34,6 +33,9 @@ from antiphon.protocol.struct import JsonObject, as_string
 STREAMED_TYPES = frozenset(kind.item_type for kind in TEXT_EVENTS.values())
 """The types of items that stream text. All others count as one kind, the empty one."""
 
+# Tuples: `isinstance` is slow for a union, and slower for one that is made on the spot.
+ITEM_EVENTS = (OutputItemAdded, OutputItemDone)
+PART_EVENTS = (ContentEvent, SummaryEvent)
 PART_ADDED = (ContentPartAdded, ReasoningSummaryPartAdded)
 MAX_INDEX = 2**31
 
@@ -53,6 +55,13 @@ class TrackedItem(Struct):
     done: bool = False
     parts: set[tuple[str, int]] = field(default_factory=set[tuple[str, int]])
     """The content and summary parts that were added."""
+
+    def assign(self, event: Event) -> Event:
+        """Return an event with the item's index, and with its id if the event has none."""
+        if isinstance(event, ItemEvent) and not event.item_id and self.id:
+            event = replace(event, item_id=self.id)
+        place = cast("ItemEvent", event).output_index
+        return event if place == self.output_index else replace(event, output_index=self.output_index)
 
     def is_elsewhere(self, index: int | None) -> bool:
         """Return whether an index differs from the item's, as far as both are known."""
@@ -77,7 +86,7 @@ class TrackedItem(Struct):
         self.opened = True
         if isinstance(event, OutputItemDone):
             self.done = True
-        elif isinstance(event, ContentEvent | SummaryEvent) and not self.done:
+        elif isinstance(event, PART_EVENTS) and not self.done:
             if part_of(event) not in self.parts and not isinstance(event, PART_ADDED):
                 missing.append(_part_added(event))
             self.parts.add(part_of(event))
@@ -98,23 +107,16 @@ class ItemTracker:
 
     # Neither ids nor indexes can be relied on: some servers use one index for all items, a new id
     # in every event, or no id at all.
-    def locate(self, event: type[SequencedEvent], fields: JsonObject) -> TrackedItem | None:
-        """Find the item that an event is about, and write its index into the event's fields."""
-        index = fields.get("output_index")
+    def locate(self, event: Event, sent: JsonObject) -> TrackedItem | None:
+        """Find the item that an event is about, by the index and the id that were sent."""
+        index = sent.get("output_index")
         index = index if type(index) is int and 0 <= index < MAX_INDEX else None
-        if issubclass(event, OutputItemAdded | OutputItemDone):
-            item = cast("Item", fields["item"])
-            find = self._announce if event is OutputItemAdded else self._find
-            tracked = find(_kind_of(item), item.id or "", index, item.type)
-        elif issubclass(event, ItemEvent):
-            id = as_string(fields.get("item_id"))
-            kind = _text_kind(event, cast("Content | None", fields.get("part")))
-            tracked = self._find(kind.item_type, id, index)
-            fields["item_id"] = id or tracked.id
-        else:
-            return None
-        fields["output_index"] = tracked.output_index
-        return tracked
+        if isinstance(event, ITEM_EVENTS):
+            find = self._announce if isinstance(event, OutputItemAdded) else self._find
+            return find(_kind_of(event.item), event.item.id or "", index, event.item.type)
+        if isinstance(event, ItemEvent):
+            return self._find(_text_kind(event).item_type, as_string(sent.get("item_id")), index)
+        return None
 
     def match_output(self, output: list[Item]) -> list[TrackedItem]:
         """Find each item of the final output among the stream's items; add those that are new."""
@@ -179,54 +181,44 @@ def _kind_of(item: Item) -> str:
     return item.type if item.type in STREAMED_TYPES else ""
 
 
-def _text_kind(event: type[SequencedEvent], part: Content | None) -> TextKind:
-    if issubclass(event, SummaryEvent):
+def _text_kind(event: ItemEvent) -> TextKind:
+    if isinstance(event, SummaryEvent):
         return SUMMARY_TEXT
-    return TEXT_EVENTS.get(event) or TEXT_KINDS.get(part.type if part else "", OUTPUT_TEXT)
+    part = cast("Content | None", getattr(event, "part", None))
+    return TEXT_EVENTS.get(type(event)) or TEXT_KINDS.get(part.type if part else "", OUTPUT_TEXT)
 
 
 def _item_added(tracked: TrackedItem, event: Event) -> Event:
     """Make the event that should have added an item, which is empty at that time."""
     match event:
-        case OutputItemDone(item=Message() as message):
-            item = replace(message, content=[], status="in_progress")
-        case OutputItemDone(item=FunctionCall() as call):
-            item = replace(call, arguments="", status="in_progress")
-        case OutputItemDone(item=Reasoning() as reasoning):
-            item = Reasoning(id=reasoning.id)
         case OutputItemDone():
             item = event.item
+        case ItemEvent(item_id=id) if tracked.kind == "function_call":
+            item = FunctionCall(id=id or UNSET, call_id=id, name="", arguments="")
+        case ItemEvent(item_id=id) if tracked.kind == "reasoning":
+            item = Reasoning(id=id or UNSET)
         case _:
-            item = _make_item(tracked.kind, cast("ItemEvent", event).item_id)
-    number = event.sequence_number
-    return OutputItemAdded(sequence_number=number, output_index=tracked.output_index, item=item)
-
-
-def _make_item(kind: str, id: str) -> Item:
-    known = id or UNSET
-    if kind == "function_call":
-        return FunctionCall(id=known, call_id=id, name="", arguments="", status="in_progress")
-    if kind == "reasoning":
-        return Reasoning(id=known)
-    return Message(id=known, role="assistant", content=[], status="in_progress")
+            item = Message(id=cast("ItemEvent", event).item_id or UNSET, role="assistant", content=[])
+    match item:
+        case Message():
+            item = replace(item, content=[], status="in_progress")
+        case FunctionCall():
+            item = replace(item, arguments="", status="in_progress")
+        case Reasoning():
+            item = Reasoning(id=item.id)
+        case _:
+            pass
+    return OutputItemAdded(sequence_number=event.sequence_number, output_index=tracked.output_index, item=item)
 
 
 def _part_added(event: ContentEvent | SummaryEvent) -> Event:
     """Make the event that should have added a part, which is empty at that time."""
-    number, id, place = event.sequence_number, event.item_id, event.output_index
-    part = _text_kind(type(event), event.part if isinstance(event, ContentPartDone) else None)
-    if isinstance(event, SummaryEvent):
-        return ReasoningSummaryPartAdded(
-            sequence_number=number,
-            item_id=id,
-            output_index=place,
-            summary_index=event.summary_index,
-            part=part.empty_part(),
-        )
-    return ContentPartAdded(
-        sequence_number=number,
-        item_id=id,
-        output_index=place,
-        content_index=event.content_index,
-        part=part.empty_part(),
+    kind = _text_kind(event)
+    index_field, index = part_of(event)
+    return cast("EventFactory", kind.part_added_event)(
+        sequence_number=event.sequence_number,
+        item_id=event.item_id,
+        output_index=event.output_index,
+        part=kind.empty_part(),
+        **{index_field: index},
     )

@@ -1,35 +1,35 @@
 """Checks foreign streams: every event goes to the protocol's checker as it was sent.
 
-What a server may do differently without harm is normalized first: OpenAI's names, encrypted content
-that changes from event to event, fields that only repeat the request.
+What a server may do differently without harm is tolerated: OpenAI's names, encrypted content that
+changes from event to event, fields that only repeat the request.
 """
 
-from typing import get_args
+import re
+from collections.abc import Sequence
+from typing import cast
+
+from msgspec import UNSET
+from msgspec.structs import replace
 
 from antiphon.protocol.checker import StreamChecker
 from antiphon.protocol.errors import RemoteProtocolError
-from antiphon.protocol.events import Event, ExtensionEvent, decode_event
-from antiphon.protocol.foreign.lenient import add_item_slugs, add_slug, canonical_event_type, extension_event_type
-from antiphon.protocol.items import Content, Item
-from antiphon.protocol.response import Response, ResponseUsage
+from antiphon.protocol.events import ContentPartDone, DeltaEvent, Event, ExtensionEvent, OutputItemDone, ResponseCreated
+from antiphon.protocol.foreign.lenient import SUBJECT_FIELDS, add_slug, extension_event_type
+from antiphon.protocol.items import Content, ExtensionAnnotation, ExtensionContent, Item, Message, OutputText, Reasoning
+from antiphon.protocol.response import Response
 from antiphon.protocol.rules import RULES, RuleViolation
-from antiphon.protocol.struct import (
-    InvalidValueError,
-    JsonObject,
-    as_array,
-    as_object,
-    as_string,
-    decode,
-    decode_as,
-    omit,
-    type_names,
-)
+from antiphon.protocol.struct import InvalidValueError, JsonObject, as_object, as_string
 
-EVENT_TYPES, ITEM_TYPES, CONTENT_TYPES = (
-    frozenset(name for kind in get_args(union) for name in type_names(kind)) for union in (Event, Item, Content)
-)
 MAX_PROBLEMS_SHOWN = 3
 SLUG = "foreign:"
+ANNOTATION = ExtensionAnnotation(type=f"{SLUG}annotation")
+
+# A status that does not exist breaks a rule of its own. Most of a response repeats the request, and
+# every server has its own idea of how.
+TOLERATED_MISFITS = re.compile(
+    r"annotations|^annotation\.|logprobs|obfuscation|\.(type|status)$|^response\.(?!id|error|incomplete_details|output)"
+)
+"""The paths of values that may have any shape."""
 
 
 class ForeignChecker:
@@ -51,34 +51,43 @@ class ForeignChecker:
         self._position = -1
         self._number = after
 
-    def check(self, raw: JsonObject) -> None:
-        """Check an event as it was sent."""
-        sent = as_string(raw.get("type"))
-        self._check_number(raw.get("sequence_number"), sent)
-        known = canonical_event_type(sent)
-        if known in EVENT_TYPES:
-            self._check_event(raw | {"type": known})
-        elif self._extensions:
-            self._check_event(raw | {"type": extension_event_type(sent)})
+    def check(self, sent: JsonObject, event: Event, misfits: Sequence[InvalidValueError]) -> None:
+        """Check an event as it was read, which includes what did not fit, and as it was sent."""
+        name = as_string(sent.get("type"))
+        self._check_number(sent.get("sequence_number"), name)
+        if not self._is_checking:
+            return
+        # Some servers send "response.cancelled", which the specification does not have.
+        is_unknown = isinstance(event, ExtensionEvent) or name == "response.cancelled"
+        try:
+            _raise_first(misfits)
+            if not is_unknown:
+                self._feed(event, **_checked_values(event, sent, misfits))
+            elif self._extensions:
+                self._feed(ExtensionEvent(type=extension_event_type(name), sequence_number=0))
+        except InvalidValueError as error:
+            # The state is unknown from here on: later events would seem to break rules.
+            self._is_checking = False
+            self._add("shape", self._shape_problem(name, str(error)))
 
-    def check_deltas(self, raw: JsonObject, texts: list[str]) -> None:
+    def check_deltas(self, event: DeltaEvent, texts: list[str]) -> None:
         """Check deltas in a row that differ from the event checked last only in their text.
 
         They are checked as one event, so that checking a long text costs next to nothing.
         """
         self._position += len(texts)
         self._number += len(texts)
-        known = canonical_event_type(as_string(raw.get("type")))
-        self._check_event(raw | {"type": known, "delta": "".join(texts)})
+        if self._is_checking:
+            self._feed(event, delta="".join(texts))
 
-    def check_response(self, raw: JsonObject) -> None:
+    def check_response(self, sent: JsonObject, response: Response, misfits: Sequence[InvalidValueError]) -> None:
         """Check a whole response, which no events led up to."""
         try:
-            response = decode(Response, _normalize_response(raw))
+            _raise_first(misfits)
         except InvalidValueError as error:
             self._add("shape", f"The response has the wrong shape: {error} [shape]")
             return
-        for rule, detail, _ in self._checker.check_response(response):
+        for rule, detail, _ in self._checker.check_response(_checked_response(response, sent, misfits)):
             self._add(rule, f"{RULES[rule]} {detail} [{rule}]")
 
     def close(self) -> None:
@@ -100,25 +109,14 @@ class ForeignChecker:
             number = self._number + 1
         if number != self._number + 1:
             rule = "sequence-increases" if number <= self._number else "sequence-gapless"
-            detail = f"{number} follows {self._number}."
-            self._add_violations([RuleViolation(rule, detail, self._position)])
+            self._add(rule, str(RuleViolation(rule, f"{number} follows {self._number}.", self._position)))
         self._number = max(number, self._number)
 
-    def _check_event(self, raw: JsonObject) -> None:
-        if not self._is_checking:
-            return
+    def _feed(self, event: Event, **changes: object) -> None:
         # Numbers are checked above; the protocol's checker sees runs of deltas as one event.
-        values = _normalize_event(raw) | {"sequence_number": self._checked}
-        try:
-            is_known = raw["type"] in EVENT_TYPES
-            event = decode_event(values) if is_known else decode(ExtensionEvent, values)
-        except InvalidValueError as error:
-            # The state is unknown from here on: later events would seem to break rules.
-            self._is_checking = False
-            self._add("shape", self._shape_problem(as_string(raw["type"]), str(error)))
-            return
+        violations = self._checker.feed(replace(event, sequence_number=self._checked, **changes))
         self._checked += 1
-        self._add_violations(self._checker.feed(event))
+        self._add_violations(violations)
 
     def _shape_problem(self, sent: str, reason: str) -> str:
         name = f" ({sent[:80]})" if sent else ""
@@ -136,57 +134,52 @@ class ForeignChecker:
             self.problems.append(problem)
 
 
-def _normalize_event(raw: JsonObject) -> JsonObject:
-    """Return an event without the fields in which servers may differ."""
-    changes: JsonObject = {}
-    if "response" in raw:
-        changes["response"] = _normalize_response(as_object(raw["response"]))
-    if "item" in raw:
-        changes["item"] = _normalize_item(as_object(raw["item"]))
-    if "part" in raw:
-        changes["part"] = _normalize_part(as_object(raw["part"]))
-    if "annotation" in raw:
-        changes["annotation"] = {"type": f"{SLUG}annotation"}
-    if raw["type"] == "error":
-        changes["error"] = {"type": "error", "message": ""}
-    return omit(raw, ("logprobs", "obfuscation")) | changes
+def _raise_first(misfits: Sequence[InvalidValueError]) -> None:
+    for misfit in misfits:
+        if not TOLERATED_MISFITS.search(misfit.path):
+            raise misfit
 
 
-def _normalize_response(raw: JsonObject) -> JsonObject:
-    # All other fields repeat the request, and every server has its own idea of how.
-    names = ("id", "status", "error", "incomplete_details")
-    kept = {name: raw[name] for name in names if name in raw}
-    output = [_normalize_item(as_object(item)) for item in as_array(raw.get("output"))]
-    kept |= {"created_at": 0, "model": "", "output": output, "usage": None}
-    try:
-        return kept | {"usage": decode_as(ResponseUsage, raw.get("usage"))}
-    except InvalidValueError:
-        return kept
+def _checked_values(event: Event, sent: JsonObject, misfits: Sequence[InvalidValueError]) -> JsonObject:
+    """Return the object of an event without the values in which servers may differ."""
+    match SUBJECT_FIELDS.get(type(event)):
+        case "response":
+            response = cast("ResponseCreated", event).response
+            return {"response": _checked_response(response, as_object(sent["response"]), misfits)}
+        case "item":
+            return {"item": _checked_item(cast("OutputItemDone", event).item)}
+        case "part":
+            return {"part": _checked_part(cast("ContentPartDone", event).part)}
+        case _:
+            return {}
 
 
-def _normalize_item(raw: JsonObject) -> JsonObject:
-    item = dict(as_object(add_item_slugs(raw)))
-    item["type"] = _add_slug_if_unknown(item.get("type"), ITEM_TYPES)
-    for name in ("content", "summary"):
-        if isinstance(item.get(name), list):
-            item[name] = [_normalize_part(as_object(part)) for part in as_array(item[name])]
-    # Encrypted content may change from event to event, and an empty `content` means none.
-    if item["type"] == "reasoning":
-        item = omit(item, ("encrypted_content", "status"))
-        item = {name: value for name, value in item.items() if value or name != "content"}
-    return item
+def _checked_response(response: Response, sent: JsonObject, misfits: Sequence[InvalidValueError]) -> Response:
+    output = [_checked_item(item) for item in response.output]
+    # The reader has made up a status that is missing, and counts that do not fit.
+    status = as_string(sent.get("status", "in_progress"))
+    return replace(response, status=status, output=output, usage=None if misfits else response.usage)
 
 
-def _normalize_part(raw: JsonObject) -> JsonObject:
-    part = omit(raw, ("logprobs", "annotations"))
-    part["type"] = _add_slug_if_unknown(raw.get("type"), CONTENT_TYPES)
-    if part["type"] == "output_text":
-        # Only their number is compared: their types are the servers' own.
-        annotations = as_array(raw.get("annotations"))
-        part["annotations"] = [{"type": f"{SLUG}annotation"}] * len(annotations)
-    return part
+def _checked_item(item: Item) -> Item:
+    match item:
+        case Message():
+            return replace(item, content=[_checked_part(part) for part in item.content])
+        case Reasoning():
+            # Encrypted content may change from event to event, and an empty `content` means none.
+            content = [_checked_part(part) for part in item.content or []] or UNSET
+            summary = [_checked_part(part) for part in item.summary]
+            return replace(item, content=content, summary=summary, encrypted_content=UNSET, status=UNSET)
+        case _:
+            return item
 
 
-def _add_slug_if_unknown(type: object, known: frozenset[str]) -> str:
-    name = as_string(type)
-    return name if name in known else add_slug(name, SLUG)
+def _checked_part(part: Content) -> Content:
+    match part:
+        case OutputText():
+            # Only the number of annotations is compared: their types are the servers' own.
+            return replace(part, annotations=[ANNOTATION] * len(part.annotations), logprobs=UNSET)
+        case ExtensionContent():
+            return replace(part, type=add_slug(part.type, SLUG))
+        case _:
+            return part

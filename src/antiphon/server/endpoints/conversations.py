@@ -10,7 +10,7 @@ from starlette.routing import BaseRoute
 
 from antiphon.engine.persistence import ensure_id, new_id
 from antiphon.protocol.errors import RequestError
-from antiphon.protocol.foreign.lenient import add_item_slugs
+from antiphon.protocol.foreign.lenient import ITEM_TYPES, add_slugs
 from antiphon.protocol.items import FunctionCall, FunctionCallOutput, Item, ItemReference, Message
 from antiphon.protocol.request import MAX_ITEMS_PER_REQUEST, Metadata, normalize_input
 from antiphon.protocol.struct import ProtocolStruct, decode, encode, join_path
@@ -33,7 +33,7 @@ class _ItemsBody(ProtocolStruct):
         items = raw.get("items")
         if not isinstance(items, list):
             return raw
-        known = [add_item_slugs(item) for item in cast("list[object]", items)]
+        known = [add_slugs(item, ITEM_TYPES) for item in cast("list[object]", items)]
         return raw | {"items": normalize_input(known, join_path(path, "items"))}
 
 
