@@ -1,7 +1,7 @@
 """A store that can fail, and engines whose only model is one function."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from typing import Any
 
 from antiphon.agents.agent import Agent, Function
@@ -30,14 +30,7 @@ class FailingStore(MemoryStore):
             raise StoreError("the disk is full")
 
     async def append(
-        self,
-        id: str,
-        epoch: int,
-        after: int,
-        events: Sequence[bytes],
-        *,
-        final: Response | None = None,
-        tenant: str = "",
+        self, id: str, epoch: int, after: int, events: list[bytes], *, final: Response | None = None, tenant: str = ""
     ) -> bool:
         """Append events, unless it fails."""
         await asyncio.sleep(0)

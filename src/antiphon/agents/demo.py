@@ -67,8 +67,8 @@ class TokenMeter:
 
     def __init__(self, turn: Turn) -> None:
         self.limit = turn.request.max_output_tokens
-        prompt = [turn.instructions or "", *(encode(tool).decode() for tool in turn.tools)]
-        self.input = sum(map(count_words, [*prompt, *map(item_text, turn.items)]))
+        texts = [turn.instructions or "", *(encode(tool).decode() for tool in turn.tools), *map(item_text, turn.items)]
+        self.input = sum(len(text.split()) for text in texts)
         self.output = 0
         self.reasoning = 0
         self.truncated = False
@@ -87,11 +87,6 @@ class TokenMeter:
         yield parts.Usage(self.input, self.output, 0, self.reasoning)
         if self.truncated:
             yield parts.Finish("length")
-
-
-def count_words(text: str) -> int:
-    """Count the words of a text."""
-    return len(text.split())
 
 
 def item_text(item: Item) -> str:
@@ -157,7 +152,10 @@ async def summarize(items: Sequence[Item], turn: Turn) -> str:
 
 def plan(turn: Turn) -> tuple[list[tuple[str, str]], str]:
     """Return the calls, by name and arguments, or else the text of the answer."""
-    calls = [(tool.name, example_arguments(tool, turn)) for tool in choose_calls(turn)]
+    calls: list[tuple[str, str]] = []
+    for tool in choose_calls(turn):
+        param = f"tools[{turn.request.tools.index(tool)}].parameters"
+        calls.append((tool.name, write_example(tool.parameters or {"type": "object"}, turn.text, param)))
     return calls, "" if calls else compose_answer(turn)
 
 
@@ -174,7 +172,7 @@ def write_reasoning(turn: Turn, meter: TokenMeter) -> Iterator[Part]:
     wanted = turn.request.reasoning
     if wanted is None or wanted.effort == "none" or not (wanted.effort or wanted.summary):
         return
-    thought = f"The user said {count_words(turn.text)} words. I have a script, so I will follow it."
+    thought = f"The user said {len(turn.text.split())} words. I have a script, so I will follow it."
     for word in meter.pieces(thought):
         yield parts.Reasoning(word)
     if wanted.summary:
@@ -191,19 +189,19 @@ def choose_calls(turn: Turn) -> list[FunctionTool]:
     if isinstance(turn.tool_choice, ExtensionToolChoice):
         message = f"This model has no tool '{turn.tool_choice.type}'. Use a function, or 'auto'."
         raise RequestError(message, param="tool_choice", code="unsupported_value")
-    tools = turn.functions
-    if must_call(turn.tool_choice) and not tools:
+    tools, is_required = turn.functions, must_call(turn.tool_choice)
+    if is_required and not tools:
         message = "tool_choice asks for a call, but this model has none of these tools."
         raise RequestError(message, param="tool_choice", code="unsupported_value")
     # With an output in hand, another call would never end.
-    if not tools or turn.tool_outputs:
+    if turn.tool_outputs:
         return []
     if "USE_TOOLS" in turn.text:
         return tools if turn.request.parallel_tool_calls else tools[:1]
     words = set(re.findall(r"[a-z0-9]+", turn.text.lower()))
     named = [tool for tool in tools if words & name_words(tool.name)]
-    if "USE_TOOL" in turn.text or must_call(turn.tool_choice):
-        return (named or tools)[:1]
+    if not named and (is_required or "USE_TOOL" in turn.text):
+        named = tools
     return named[:1]
 
 
@@ -212,12 +210,6 @@ def name_words(name: str) -> set[str]:
     spaced = re.sub(r"([a-z0-9])([A-Z])", r"\1 \2", name)
     words = re.findall(r"[a-z0-9]+", spaced.lower())
     return {word for word in words if len(word) > 2 and word not in STOP_WORDS}
-
-
-def example_arguments(tool: FunctionTool, turn: Turn) -> str:
-    """Return arguments that a tool's schema accepts, as JSON."""
-    param = f"tools[{turn.request.tools.index(tool)}].parameters"
-    return write_example(tool.parameters or {"type": "object"}, turn.text, param)
 
 
 def write_calls(calls: list[tuple[str, str]], meter: TokenMeter) -> Iterator[Part]:
@@ -244,17 +236,11 @@ def compose_answer(turn: Turn) -> str:
         return json.dumps({"answer": turn.text})
     if outputs := turn.tool_outputs:
         names = {c.call_id: c.name for c in turn.items if isinstance(c, FunctionCall)}
-        quotes = (f"{names.get(o.call_id, 'The tool')} says: {o.text}" for o in outputs)
-        return "\n".join(quotes)
+        return "\n".join(f"{names.get(o.call_id, 'The tool')} says: {o.text}" for o in outputs)
     if "SLOW" in turn.text:
         return SLOW_TEXT
     if "story" in turn.text.lower():
         return STORY_TEXT
-    return compose_default_answer(turn)
-
-
-def compose_default_answer(turn: Turn) -> str:
-    """Return an answer that describes the input."""
     messages = [item for item in turn.items if isinstance(item, Message)]
     content = [part for message in messages for part in message.content]
     seen = [f"You said: {turn.text}"]

@@ -180,10 +180,7 @@ class EventLog(EventSink):
             await self._has_room.wait()
 
     async def append_during(self, work: Coroutine[object, object, object]) -> None:
-        """Await the work that writes here, and append batches meanwhile.
-
-        The work is cancelled when another worker has taken the response over.
-        """
+        """Await the work that writes here, and append batches meanwhile."""
         task = asyncio.current_task()
         appending = asyncio.create_task(self._append_loop(task.cancel if task else lambda: None))
         try:
@@ -210,7 +207,7 @@ class EventLog(EventSink):
                         await self._batch_full.wait()
                 async with self._append_lock:
                     await self._flush(None)
-        except FencedError:
+        except FencedError:  # another worker has taken the response over
             stop()
 
     async def _flush(self, final: Response | None) -> None:

@@ -51,14 +51,23 @@ SUMMARY_TRUNCATED = ResponseWarning(code="summary_cut", message="The model had t
 
 async def compact(engine: Engine, request: CompactRequest, caller: Caller = ANONYMOUS) -> CompactResource:
     """Compact a conversation; raises RequestError, UpstreamError or StoreError."""
-    candidates = await engine.prepare_candidates(_to_request(request), caller)
+    summary_request = Request(
+        model=request.model,
+        input=request.input,
+        previous_response_id=request.previous_response_id,
+        instructions=request.instructions,
+        prompt_cache_key=request.prompt_cache_key,
+        # Compaction is what a client does about a conversation that exceeds the window.
+        truncation="auto",
+        extra=request.extra,
+    )
+    candidates = await engine.prepare_candidates(summary_request, caller)
     models = [SummaryModel(candidate.model) for candidate in candidates]
     initial = Response.new(candidates[0].request, id=engine.ids("resp"), created_at=int(engine.clock()))
     fallback = Fallback(
         [replace(candidate, model=model) for candidate, model in zip(candidates, models, strict=True)], initial.id
     )
-    synth = Synth(initial, ids=engine.ids, clock=engine.clock)
-    run = Run(fallback.answer, fallback.turn, synth)
+    run = Run(fallback.answer, fallback.turn, Synth(initial, ids=engine.ids, clock=engine.clock))
     response = await run.execute()
     if run.error:
         raise run.error
@@ -75,20 +84,6 @@ async def compact(engine: Engine, request: CompactRequest, caller: Caller = ANON
         ],
         usage=response.usage or ResponseUsage.of(0, 0),
         warnings=response.warnings,
-    )
-
-
-def _to_request(request: CompactRequest) -> Request:
-    """Return the request for the response that contains the summary."""
-    return Request(
-        model=request.model,
-        input=request.input,
-        previous_response_id=request.previous_response_id,
-        instructions=request.instructions,
-        prompt_cache_key=request.prompt_cache_key,
-        # Compaction is what a client does about a conversation that exceeds the window.
-        truncation="auto",
-        extra=request.extra,
     )
 
 
@@ -131,16 +126,15 @@ def _describe_as_message(item: Item, names: dict[str, str]) -> Item:
     match item:
         case FunctionCall():
             text = f"[I called {item.name} with {item.arguments}]"
-            return Message(role="assistant", content=[OutputText(text=text)])
         case FunctionCallOutput():
             output: list[Content] = [InputText(text=item.output)] if isinstance(item.output, str) else item.output
             label = InputText(text=f"[{names.get(item.call_id, item.call_id)} gave:]")
             return Message(role="user", content=[label, *output])
         case ExtensionItem():
             text = f"[{encode(item).decode()}]"
-            return Message(role="assistant", content=[OutputText(text=text)])
         case _:
             return item
+    return Message(role="assistant", content=[OutputText(text=text)])
 
 
 def extract_summary(response: Response) -> str:

@@ -297,10 +297,7 @@ class Engine:
         return fallback, synth, persistence
 
     async def prepare_candidates(self, request: Request, caller: Caller) -> list[Candidate]:
-        """Check a request and return the models that may answer it, in order, with their context.
-
-        Raises RequestError or StoreError.
-        """
+        """Check a request; return its models in order, with their context. Raises RequestError or StoreError."""
         # The cheap checks come first: an invalid request never touches the store.
         check_request(request)
         models = self._find_models(request)

@@ -74,10 +74,7 @@ class Candidate(Struct, frozen=True):
 
 
 class Fallback:
-    """Answers one request with the first of its candidates that can.
-
-    `turn` is the turn of the first candidate that can read the request.
-    """
+    """Answers one request with the first of its candidates that can."""
 
     def __init__(self, candidates: Sequence[Candidate], response_id: str) -> None:
         self._candidates = candidates
@@ -85,6 +82,7 @@ class Fallback:
         self._index = 0
         self._failures: list[tuple[Candidate, ModelError]] = []
         self.turn = self._build_turn()
+        """The turn of the first candidate that can read the request."""
 
     @property
     def current(self) -> Candidate:
@@ -106,7 +104,11 @@ class Fallback:
         """Answer with the current candidate, or those after it; raises the last one's error."""
         while True:
             model = self.current.model
-            warnings = self._fallback_warnings()
+            message = "{} could not answer, and {} was asked instead: {}"
+            warnings = [
+                parts.Warn("fallback", message.format(failed.model.name, model.name, error), "model")
+                for failed, error in self._failures
+            ]
             if not model.warns_of_unused_fields:
                 warnings += warn_of_unused_fields(turn.request)
             if warnings:
@@ -133,26 +135,14 @@ class Fallback:
             then = f"; asking {next_model.name[:100]!r}" if next_model else ""
             logger.warning("%s: %.100r cannot answer (%s)%s", self._response_id, name, reason, then)
         if next_model is None:
-            raise error if has_output else self._add_earlier_errors(error)
+            if self._failures and not has_output:
+                earlier = " ".join(f"({one.model.name}: {cause})" for one, cause in self._failures)
+                message = f"{error.payload.message} Before it, others could not answer: {earlier}"
+                error.payload = replace(error.payload, message=message)
+            raise error
         drop_tracebacks(error)
         self._failures.append((self.current, error))
         self._index += 1
-
-    def _add_earlier_errors(self, error: ModelError) -> ModelError:
-        """Name the errors of the earlier candidates in the message of the last one's."""
-        if self._failures:
-            earlier = " ".join(f"({one.model.name}: {cause})" for one, cause in self._failures)
-            message = f"{error.payload.message} Before it, others could not answer: {earlier}"
-            error.payload = replace(error.payload, message=message)
-        return error
-
-    def _fallback_warnings(self) -> list[parts.Warn]:
-        answering = self.current.model.name
-        message = "{} could not answer, and {} was asked instead: {}"
-        return [
-            parts.Warn("fallback", message.format(failed.model.name, answering, error), "model")
-            for failed, error in self._failures
-        ]
 
 
 def is_request_fault(error: UpstreamError) -> bool:

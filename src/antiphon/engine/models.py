@@ -140,11 +140,9 @@ class AgentModel(Model):
                     await asyncio.sleep(0)
 
     async def compact(self, turn: Turn) -> str | list[Item] | None:
-        """Call the agent's compactor, if it has one."""
         return await self._agent.compact(turn)
 
     async def count(self, turn: Turn) -> int | None:
-        """Call the agent's counter, if it has one."""
         return await self._agent.count(turn)
 
 

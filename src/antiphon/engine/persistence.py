@@ -194,12 +194,12 @@ class ResponsePersistence(Struct, frozen=True):
         if self.store is None:
             return None
         # Only a background response may have to be started again, by another process.
-        kept = replace(request, input=list(self.new_items)) if request.background else None
+        kept = encode(replace(request, input=list(self.new_items))) if request.background else b""
         return await self.store.begin(
             self.response,
             self.new_items,
             tenant=self.tenant,
-            request=encode(kept) if kept else b"",
+            request=kept,
             conversation=request.conversation.id if request.conversation else None,
             key=key,
         )
@@ -218,12 +218,9 @@ class ResponsePersistence(Struct, frozen=True):
         return events
 
     def cache_context(self, response: Response) -> None:
-        """Cache the context for requests that continue this response.
-
-        Not for a response in a conversation: the conversation's items may change in the meantime.
-        """
+        """Cache the context for requests that continue this response."""
         if response.conversation:
-            return
+            return  # its items may change in the meantime
         context = self.history.extend([*self.new_items, *response.output], response.id)
         self.cache.add(response.id, context, tenant=self.tenant)
 

@@ -192,7 +192,6 @@ class ProviderModel(Model):
         self.window = self._capabilities.window
 
     def with_short_retries(self) -> Model:
-        """Return the same model with the retry policy of a model that has a fallback."""
         return ProviderModel(self._client, self._model, short_retries=True)
 
     async def answer(self, turn: Turn, sink: PartSink) -> None:
@@ -322,10 +321,7 @@ class ResponseReader:
         self._write_text = self._sink.text_fast_path() if self._match_text else None
 
     def _forward(self, batch: list[Part]) -> bool:
-        """Feed parts to the sink; raise a failure that comes before any output.
-
-        Raised, it can still become an HTTP status, or another model can answer.
-        """
+        """Feed parts to the sink; raise a failure that comes before any output."""
         if not (batch and type(failure := batch[-1]) is parts.Failure):
             return not batch or self._sink.feed(batch)
         # A provider that rejects our key in mid-stream may repeat it.
@@ -333,6 +329,7 @@ class ResponseReader:
         self._sink.feed(batch[:-1])
         if self._sink.has_output:
             return self._sink.feed([failure])
+        # It can still become an HTTP status, or another model can answer.
         self._failed = True
         raise failure.exception
 
@@ -381,7 +378,6 @@ class UnavailableModel(Model):
         self._error = error
 
     async def answer(self, turn: Turn, sink: PartSink) -> None:
-        """Raise the error."""
         del turn, sink
         raise self._error
 

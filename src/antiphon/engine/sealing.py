@@ -57,10 +57,7 @@ class KeyRing:
 
     @classmethod
     def from_folder(cls, folder: Path) -> "KeyRing":
-        """Read a folder's `seal.keys`, one key a line, newest first; create it if it is missing.
-
-        Raises StoreError.
-        """
+        """Read a folder's `seal.keys`, one key a line, newest first; create it if missing. Raises StoreError."""
         path = folder / KEY_FILE
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -68,17 +65,14 @@ class KeyRing:
                 _create_key_file(path)
             if path.stat().st_mode & 0o077:
                 logger.warning("%s can be read by others. Try: chmod 600 %s", path, path)
-            keys = path.read_text("ascii").split()
-        except (OSError, UnicodeError) as error:
-            reason = error.strerror if isinstance(error, OSError) else "it is not text"
-            raise StoreError(f"The seal's keys in {path} cannot be used: {reason}.") from None
-        try:
-            return cls(keys)
+            return cls(path.read_text("ascii").split())
+        except OSError as error:
+            reason = f"{error.strerror}."
+        except UnicodeError:
+            reason = "it is not text."
         except ValueError as error:
-            raise StoreError(
-                f"The seal's keys in {path} cannot be used: {error} Restore the file from a copy; "
-                "without it, what was sealed stays sealed."
-            ) from None
+            reason = f"{error} Restore the file from a copy; without it, what was sealed stays sealed."
+        raise StoreError(f"The seal's keys in {path} cannot be used: {reason}")
 
     def encrypt(self, content: object) -> str:
         """Encrypt a JSON value."""

@@ -158,10 +158,7 @@ class ResponseStore(Protocol):
         """
 
     async def end(self, response: Response, *, tenant: str = "") -> Response | None:
-        """Store the end of a response, unless it has ended; return what is stored.
-
-        None if there is no such response.
-        """
+        """Store the end of a response, unless it has ended; return what is stored, None if nothing is."""
 
     async def find(self, id: str, *, tenant: str = "") -> StoredResponse | None:
         """Return a response."""
@@ -205,14 +202,7 @@ class Feed(Protocol):
         """Become the worker of a response: return the new epoch, None if it has ended."""
 
     async def append(
-        self,
-        id: str,
-        epoch: int,
-        after: int,
-        events: Sequence[bytes],
-        *,
-        final: Response | None = None,
-        tenant: str = "",
+        self, id: str, epoch: int, after: int, events: list[bytes], *, final: Response | None = None, tenant: str = ""
     ) -> bool:
         """Append all events after sequence number `after`, durably; wake the readers.
 
@@ -279,10 +269,7 @@ FindPositions = Callable[[str], tuple[int, int] | None]
 
 
 class PositionRange(Struct, frozen=True):
-    """The positions between `low` and `high`, exclusive, and the direction to read them in.
-
-    A page before an item is read backwards from it; `is_reversed` says to turn it round.
-    """
+    """The positions between `low` and `high`, exclusive, how to read them, and whether to turn the page round."""
 
     low: int
     high: int

@@ -120,9 +120,8 @@ class MemoryStore:
         return record and record.response
 
     def _end_record(self, record: _ResponseRecord, response: Response) -> None:
-        now = int(self._clock())
         record.response = response
-        record.ended_at = now if response.completed_at is None else response.completed_at
+        record.ended_at = int(self._clock()) if response.completed_at is None else response.completed_at
         self._index_items(record.tenant, response.output)
         self._release(record)
         joined = self._conversations.get((record.tenant, record.conversation or ""))
@@ -209,20 +208,11 @@ class MemoryStore:
         return record.epoch
 
     async def append(
-        self,
-        id: str,
-        epoch: int,
-        after: int,
-        events: Sequence[bytes],
-        *,
-        final: Response | None = None,
-        tenant: str = "",
+        self, id: str, epoch: int, after: int, events: list[bytes], *, final: Response | None = None, tenant: str = ""
     ) -> bool:
         record = self._find_record(id, tenant)
-        if record is None or record.ended_at is not None:
-            return False
         # The fence: an older worker, or one that has missed an append, must not write.
-        if (epoch, after) != (record.epoch, len(record.events) - 1):
+        if record is None or record.ended_at is not None or (epoch, after) != (record.epoch, len(record.events) - 1):
             return False
         record.events += events
         if final:

@@ -122,12 +122,6 @@ def read_events(connection: sqlite3.Connection, id: str, tenant: str, after: int
     return LoggedEvents([row["body"] for row in rows], ended)
 
 
-def has_news(connection: sqlite3.Connection, id: str, after: int) -> bool:
-    """Return whether there are events after a number, or the response has ended or is gone."""
-    row = connection.execute(sql.HAS_NEWS, {"id": id, "after": after}).fetchone()
-    return row is None or bool(row[0])
-
-
 _JOINING_STATUSES = frozenset({"completed", "incomplete"})
 
 
@@ -196,12 +190,6 @@ def _add_output(connection: sqlite3.Connection, response: Response, tenant: obje
         connection.execute(sql.ADD_INPUT_TO_CONVERSATION, values)
         rows = [sql.item_to_row(item) for item in response.output]
         _insert_conversation_items(connection, list, rows)
-
-
-def claim_response(connection: sqlite3.Connection, id: str, tenant: str) -> int | None:
-    """Begin a new epoch, unless the response has ended."""
-    row = connection.execute(sql.NEXT_EPOCH, {"id": id, "tenant": tenant}).fetchone()
-    return row and row["epoch"]
 
 
 def append_events(

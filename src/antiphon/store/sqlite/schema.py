@@ -26,7 +26,8 @@ from antiphon.store.sqlite.sql import FLAG_COLUMNS, JSON_COLUMNS, SCALAR_COLUMNS
 
 Migration = Callable[[sqlite3.Connection], None]
 
-_RESPONSES = """
+_TABLES = (
+    """
 CREATE TABLE responses (
     id TEXT PRIMARY KEY,
     object TEXT NOT NULL,
@@ -63,10 +64,9 @@ CREATE TABLE responses (
     last_seq INTEGER NOT NULL DEFAULT -1,
     swept INTEGER NOT NULL DEFAULT 0,       -- how many events retention has deleted, from the front
     ended_at INTEGER                        -- null until the status is terminal
-)"""
-
-# Ids are not unique here: clients replay items of earlier responses in their input.
-_INPUT_ITEMS = """
+)""",
+    # Ids are not unique here: clients replay items of earlier responses in their input.
+    """
 CREATE TABLE input_items (
     id TEXT,
     response_id TEXT NOT NULL REFERENCES responses (id) ON DELETE CASCADE,
@@ -77,43 +77,38 @@ CREATE TABLE input_items (
     created_at INTEGER NOT NULL,
     rest TEXT NOT NULL,
     PRIMARY KEY (response_id, position)
-)"""
-
-_OUTPUT_ITEMS = """
+)""",
+    """
 CREATE TABLE output_items (
     id TEXT NOT NULL,
     response_id TEXT NOT NULL REFERENCES responses (id) ON DELETE CASCADE,
     position INTEGER NOT NULL,              -- in responses.output, which holds the item itself
     PRIMARY KEY (id, response_id, position)
-) WITHOUT ROWID"""
-
-_EVENTS = """
+) WITHOUT ROWID""",
+    """
 CREATE TABLE events (
     response_id TEXT NOT NULL REFERENCES responses (id) ON DELETE CASCADE,
     seq INTEGER NOT NULL,
     body BLOB NOT NULL,
     PRIMARY KEY (response_id, seq)
-) WITHOUT ROWID"""
-
-_IDEMPOTENCY = """
+) WITHOUT ROWID""",
+    """
 CREATE TABLE idempotency (
     tenant TEXT NOT NULL,
     key TEXT NOT NULL,
     fingerprint TEXT NOT NULL,
     response_id TEXT NOT NULL REFERENCES responses (id) ON DELETE CASCADE,
     PRIMARY KEY (tenant, key)
-) WITHOUT ROWID"""
-
-_CONVERSATIONS = """
+) WITHOUT ROWID""",
+    """
 CREATE TABLE conversations (
     tenant TEXT NOT NULL,
     id TEXT NOT NULL,
     created_at INTEGER NOT NULL,
     metadata TEXT NOT NULL,
     PRIMARY KEY (tenant, id)
-)"""
-
-_CONVERSATION_ITEMS = """
+)""",
+    """
 CREATE TABLE conversation_items (
     tenant TEXT NOT NULL,
     conversation TEXT NOT NULL,
@@ -125,11 +120,10 @@ CREATE TABLE conversation_items (
     rest TEXT NOT NULL,
     PRIMARY KEY (tenant, conversation, position),
     FOREIGN KEY (tenant, conversation) REFERENCES conversations (tenant, id) ON DELETE CASCADE
-)"""
-
-# The messages up to and including each response, for people who read the file with other tools.
-# It is a view with the columns of Xaibo's table of that name; nothing is copied.
-_HISTORY = """
+)""",
+    # The messages up to and including each response, for people who read the file with other tools.
+    # It is a view with the columns of Xaibo's table of that name; nothing is copied.
+    """
 CREATE VIEW conversation_history AS
 SELECT
     r.id AS id,
@@ -158,22 +152,12 @@ SELECT
         FROM (SELECT role, content FROM said ORDER BY turn, half, position)
     ) AS conversation_data,
     r.created_at AS created_at
-FROM responses r"""
-
-# `responses_busy` is the lock of a conversation: at most one response in progress.
-_TABLES = (
-    _RESPONSES,
-    _INPUT_ITEMS,
-    _OUTPUT_ITEMS,
-    _EVENTS,
-    _IDEMPOTENCY,
-    _CONVERSATIONS,
-    _CONVERSATION_ITEMS,
-    _HISTORY,
+FROM responses r""",
     "CREATE UNIQUE INDEX responses_place ON responses (thread, turn)",
     "CREATE INDEX responses_unfinished ON responses (created_at) WHERE ended_at IS NULL",
     "CREATE INDEX responses_ended ON responses (ended_at) WHERE ended_at IS NOT NULL",
     "CREATE INDEX responses_logged ON responses (ended_at) WHERE swept <= last_seq",
+    # `responses_busy` is the lock of a conversation: at most one response in progress.
     "CREATE UNIQUE INDEX responses_busy ON responses (tenant, conversation)"
     " WHERE ended_at IS NULL AND conversation IS NOT NULL",
     "CREATE INDEX input_items_id ON input_items (id)",

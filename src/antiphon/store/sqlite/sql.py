@@ -182,7 +182,7 @@ CONVERSATION_DESCENDING = CONVERSATION_ASCENDING.replace("ORDER BY position", "O
 
 def response_to_row(response: Response, now: int, tenant: str) -> Row:
     """Return a response's columns; `now` is its end time if it has ended without one."""
-    fields = _fields(response)
+    fields = cast("Row", to_builtins(response))
     row: Row = {name: fields.pop(name) for name in (*SCALAR_COLUMNS, *FLAG_COLUMNS)}
     row |= {name: _to_json(fields.pop(name)) for name in JSON_COLUMNS}
     row["tenant"], row["user_id"], row["ended_at"] = tenant, fields.pop("user", None), None
@@ -204,7 +204,7 @@ def response_from_row(row: sqlite3.Row) -> StoredResponse:
 
 def item_to_row(item: Item) -> Row:
     """Return an item's columns."""
-    fields = _fields(item)
+    fields = cast("Row", to_builtins(item))
     # The role of an extension item may be any JSON; only a string fits the column.
     has_role = isinstance(fields.get("role"), str)
     return {
@@ -252,10 +252,6 @@ def conversation_from_row(row: sqlite3.Row) -> StoredConversation:
     """Return the conversation of a row."""
     metadata = msgspec.json.decode(row["metadata"], type=dict[str, str])
     return StoredConversation(id=row["id"], created_at=row["created_at"], metadata=metadata)
-
-
-def _fields(value: Response | Item) -> Row:
-    return cast("Row", to_builtins(value))
 
 
 def _to_json(value: object) -> str | None:

@@ -98,17 +98,12 @@ class SqliteStore:
         await self.database.close()
 
     async def claim(self, id: str, *, tenant: str = "") -> int | None:
-        return await self.database.write(partial(operations.claim_response, id=id, tenant=tenant))
+        values = {"id": id, "tenant": tenant}
+        row = await self.database.write(lambda connection: connection.execute(sql.NEXT_EPOCH, values).fetchone())
+        return row and row["epoch"]
 
     async def append(
-        self,
-        id: str,
-        epoch: int,
-        after: int,
-        events: Sequence[bytes],
-        *,
-        final: Response | None = None,
-        tenant: str = "",
+        self, id: str, epoch: int, after: int, events: list[bytes], *, final: Response | None = None, tenant: str = ""
     ) -> bool:
         fence: Row = {"id": id, "tenant": tenant, "epoch": epoch, "after": after, "count": len(events)}
         rows = [(id, seq, body) for seq, body in enumerate(events, after + 1)]
@@ -122,7 +117,8 @@ class SqliteStore:
     async def wait(self, id: str, after: int) -> None:
         # Subscribe before reading: an event between the two would otherwise be missed.
         with self.notifier.subscribe(id) as notification:
-            if not await self.database.read(operations.has_news, id, after):
+            news = await self._find(sql.HAS_NEWS, itemgetter(0), id=id, after=after)
+            if news == 0:  # and not None: a response that is gone has news
                 await wait_for_notification(notification)
 
     async def save_conversation(self, conversation: StoredConversation, *, tenant: str = "") -> None:
