@@ -9,7 +9,6 @@ import pytest
 
 from antiphon.adapters import features
 from antiphon.adapters.base import Adapter, Provider
-from antiphon.adapters.registry import adapter_class
 from antiphon.engine.run import ToolChoiceFilter
 from antiphon.protocol import parts
 from antiphon.protocol.errors import RequestError
@@ -134,7 +133,8 @@ def events(name: str, scene: str) -> list[str]:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_page_lists_the_result_of_every_stop_reason(name: str) -> None:
-    reasons = vars(import_module(adapter_class(name).__module__))["REASONS"]
+    decoder = encode_request(adapter(name)).decoder
+    reasons = vars(import_module(type(decoder).__module__))["REASONS"]
     shown = by_name(table(page(name)["Stop reasons"], "they say", "status", "reason"))
     assert shown == {word: finish_events(name, reason) for word, reason in reasons.items()}
 

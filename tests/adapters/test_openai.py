@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from antiphon.adapters.base import Adapter
 from antiphon.adapters.features import ALL_FEATURES
-from antiphon.adapters.openai import REASONS, OpenAI
+from antiphon.adapters.openai import OpenAI
+from antiphon.adapters.openai_chat.decode import REASONS
 from antiphon.protocol import parts
 from antiphon.protocol.items import Message, Reasoning
 from antiphon.protocol.struct import to_builtins

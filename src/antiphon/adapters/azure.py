@@ -13,7 +13,6 @@ from urllib.parse import quote
 
 from antiphon.adapters.base import Prompt, Provider
 from antiphon.adapters.openai_chat.adapter import ChatCompletions
-from antiphon.adapters.openai_chat.decode import REASONS as REASONS
 from antiphon.adapters.openai_chat.servers import OPENAI_FEATURES, ChatQuirks
 from antiphon.protocol.struct import InvalidValueError
 from antiphon.protocol.tools import CUSTOM_TOOL

@@ -187,7 +187,6 @@ class Prompt(Struct, frozen=True):
     warnings: list[parts.Warn] = msgspec.field(default_factory=list[parts.Warn])
 
     def warn(self, code: str, message: str, param: str | None = None) -> None:
-        """Add a warning to the response."""
         self.warnings.append(parts.Warn(code, message, param))
 
     def item_path(self, item: Item) -> str:
@@ -227,6 +226,9 @@ class Adapter(ConfigurableProvider, ABC):
     extension_items: ClassVar[frozenset[str]] = frozenset()
     """The items beyond the specification that the dialect can encode, as `slug:name`."""
 
+    models_list: ClassVar[tuple[str, str]] = ("data", "id")
+    """Where the list of models is in its body, and which field of an entry is the model's name."""
+
     rejected_features: frozenset[str] = frozenset()
     """The features that the server has rejected, learned from its errors."""
 
@@ -240,8 +242,7 @@ class Adapter(ConfigurableProvider, ABC):
 
     def vendor(self, model: str) -> str:
         """Return the vendor of a model. Models of one vendor can read each other's reasoning."""
-        vendor, slash, _ = model.partition("/")
-        return vendor if slash else ""
+        return model.partition("/")[0] if "/" in model else ""
 
     def supports_tool(self, type: str) -> bool:
         """Return whether the dialect supports a tool that is not a function."""
@@ -277,7 +278,7 @@ class Adapter(ConfigurableProvider, ABC):
 
     def decode_models(self, body: object) -> list[str]:
         """Return the names in the list of models."""
-        return collect_names(body, "data", "id")
+        return collect_names(body, *self.models_list)
 
     def count_tokens_request(self, prompt: Prompt) -> TokenCountRequest | None:
         """Return the request that counts a prompt's tokens; None if the provider has none."""

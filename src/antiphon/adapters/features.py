@@ -91,9 +91,18 @@ FEATURES: dict[str, Feature] = {name: _field_feature(name) for name in OPTION_FI
 
 TOOL_FEATURES = frozenset({"tools", "strict_tools", "tool_choice", "parallel_tool_calls", "allowed_tools"})
 FORMAT_FEATURES = frozenset({"json_object", "json_schema", "tools_with_format"})
-CONTENT_FEATURES = frozenset(
-    {"images", "image_urls", "image_detail", "files", "file_urls", "file_ids", "videos", "audio"}
-)
+CONTENT_ADVICE = {
+    "images": ("images", ""),
+    "image_urls": ("an image by its address", "Send it as a data URL."),
+    "files": ("files", ""),
+    "file_urls": ("a file by its address", "Send it as a data URL in file_data."),
+    "file_ids": ("a file by its id", "Send it as a data URL."),
+    "videos": ("videos", ""),
+    "audio": ("audio", ""),
+}
+"""What an error calls the content that a feature stands for, and what it advises instead."""
+
+CONTENT_FEATURES = CONTENT_ADVICE.keys() | {"image_detail"}
 ALL_FEATURES = FEATURES.keys() | TOOL_FEATURES | FORMAT_FEATURES | CONTENT_FEATURES
 """Every name that `Adapter.features` and the key `lacks` of the configuration may contain."""
 
@@ -257,8 +266,8 @@ class FeatureFilter:
         feature = content_feature(part)
         # Content beyond the specification has its type as its feature.
         if feature and feature not in self._available and not self._adapter.supports_item(feature):
-            name = CONTENT_NAMES.get(feature, f"'{part.type}'")
-            self._raise_unsupported(name, path, CONTENT_ADVICE.get(feature, ""))
+            name, advice = CONTENT_ADVICE.get(feature, (f"'{part.type}'", ""))
+            self._raise_unsupported(name, path, advice)
         match part:
             case InputImage() if part.detail != "auto" and "image_detail" not in self._available:
                 message = f"Images have no 'detail' at {self._provider_name}; it was not sent."
@@ -278,22 +287,6 @@ class FeatureFilter:
 def nested_shape_error(error: InvalidValueError, path: str) -> RequestError:
     """Build the error for an invalid field inside the value at a path."""
     return RequestError.from_invalid_value(InvalidValueError(join_path(path, error.path), error.reason))
-
-
-CONTENT_NAMES = {
-    "images": "images",
-    "image_urls": "an image by its address",
-    "files": "files",
-    "file_urls": "a file by its address",
-    "file_ids": "a file by its id",
-    "videos": "videos",
-    "audio": "audio",
-}
-CONTENT_ADVICE = {
-    "image_urls": "Send it as a data URL.",
-    "file_urls": "Send it as a data URL in file_data.",
-    "file_ids": "Send it as a data URL.",
-}
 
 
 def format_feature(request: Request) -> str | None:

@@ -58,9 +58,7 @@ def read_media(part: InputImage | InputFile) -> tuple[Media, bool]:
 
 def read_image(part: InputImage) -> Media:
     """Read an image; raises ValueError with what is wrong with it."""
-    if part.image_url:
-        return _read_url(part.image_url)
-    return Media(id=_file_id(part))
+    return _read_url(part.image_url) if part.image_url else Media(id=_file_id(part))
 
 
 def read_file(part: InputFile) -> Media:
@@ -133,20 +131,17 @@ class TokenLogprob(Struct, gc=False):
     top_logprobs: "list[TokenLogprob] | None" = None
 
     @property
-    def to_logprob(self) -> LogProb:
-        """The token as the protocol has it. Bytes that are missing are those of its text."""
-        # The protocol requires `bytes`; several providers leave them out.
-        return LogProb(
-            token=self.token,
-            logprob=self.logprob,
-            bytes=list(self.token.encode(errors="replace")) if self.bytes is None else self.bytes,
-            top_logprobs=[
-                TopLogProb(token=top.token, logprob=top.logprob, bytes=top.bytes)
-                for top in (other.to_logprob for other in self.top_logprobs or ())
-            ],
-        )
+    def utf8(self) -> list[int]:
+        """The bytes of the token; those of its text, if the provider left them out."""
+        return list(self.token.encode(errors="replace")) if self.bytes is None else self.bytes
 
 
 def convert_logprobs(tokens: Sequence[TokenLogprob] | None) -> list[LogProb] | None:
     """Convert tokens; None if there are none."""
-    return [token.to_logprob for token in tokens or ()] or None
+    converted: list[LogProb] = []
+    for token in tokens or ():
+        alternatives = [
+            TopLogProb(token=other.token, logprob=other.logprob, bytes=other.utf8) for other in token.top_logprobs or ()
+        ]
+        converted.append(LogProb(token=token.token, logprob=token.logprob, bytes=token.utf8, top_logprobs=alternatives))
+    return converted or None

@@ -11,16 +11,7 @@ from typing import ClassVar, cast
 
 from msgspec import Struct
 
-from antiphon.adapters.base import (
-    MAX_EVENT_BYTES,
-    Adapter,
-    Decoder,
-    JsonReader,
-    Prompt,
-    Provider,
-    collect_names,
-    finish_part,
-)
+from antiphon.adapters.base import MAX_EVENT_BYTES, Adapter, Decoder, JsonReader, Prompt, Provider, finish_part
 from antiphon.adapters.conversation import (
     EMPTY_CONVERSATION,
     EMPTY_SCHEMA,
@@ -54,6 +45,7 @@ class Ollama(Adapter):
     default_url = f"http://127.0.0.1:{DEFAULT_PORT}"
     key_env = ("OLLAMA_API_KEY",)
     field_variables: ClassVar = {"base_url": ("OLLAMA_HOST",)}
+    models_list = ("models", "name")
     features = frozenset(
         """temperature top_p presence_penalty frequency_penalty seed stop max_output_tokens logprobs
         reasoning tools json_object json_schema images""".split()
@@ -103,9 +95,6 @@ class Ollama(Adapter):
 
     def models_request(self) -> Upstream | None:
         return Upstream(method="GET", url=f"{self.base_url}/api/tags")
-
-    def decode_models(self, body: object) -> list[str]:
-        return collect_names(body, "models", "name")
 
     def parse_error(self, status: int, headers: Mapping[str, str], body: object) -> ErrorInfo:
         return parse_ollama_error(body)

@@ -8,7 +8,6 @@ from typing import ClassVar
 
 from antiphon.adapters.base import Provider
 from antiphon.adapters.openai_chat.adapter import ChatCompletions
-from antiphon.adapters.openai_chat.decode import REASONS as REASONS
 from antiphon.adapters.openai_chat.servers import OPENAI, find_server
 
 MODELS_WITHOUT_REASONING = ("gpt-3.5", "gpt-4", "chatgpt-4o")

@@ -51,8 +51,7 @@ def adapter_class(name: str) -> type[Adapter]:
     # Imported on demand: a server with one provider should not load the others.
     if name in BUILT_IN:
         module, _, attribute = BUILT_IN[name].partition(":")
-        loaded = import_module(f"antiphon.adapters.{module}")
-        return cast("type[Adapter]", getattr(loaded, attribute))
+        return cast("type[Adapter]", getattr(import_module(f"antiphon.adapters.{module}"), attribute))
     found = [plugin for plugin in _plugins() if plugin.name == name]
     if not found:
         raise AdapterError(f"there is no adapter '{name}'. Use one of {', '.join(adapter_names())}")
@@ -60,7 +59,14 @@ def adapter_class(name: str) -> type[Adapter]:
     if len({plugin.value for plugin in found}) > 1:
         offers = " and ".join(sorted(map(_plugin_origin, found)))
         raise AdapterError(f"both {offers} bring an adapter '{name}'. Uninstall one")
-    return _load(found[0])
+    where = f"the adapter '{name}' of {_plugin_origin(found[0])}"
+    try:
+        loaded: object = found[0].load()
+    except (Exception, SystemExit) as error:  # other people's code may raise anything
+        raise AdapterError(f"{where} cannot be loaded: {describe_exception(error)}") from error
+    if not (isinstance(loaded, type) and issubclass(loaded, Adapter)):
+        raise AdapterError(f"{where} is not an adapter: {found[0].value} is no subclass of Adapter")
+    return loaded
 
 
 def adapter_names() -> list[str]:
@@ -87,17 +93,6 @@ def _plugins() -> "tuple[EntryPoint, ...]":
     from importlib.metadata import entry_points  # slow to import
 
     return tuple(entry_points(group=ENTRY_POINT_GROUP))
-
-
-def _load(plugin: "EntryPoint") -> type[Adapter]:
-    where = f"the adapter '{plugin.name}' of {_plugin_origin(plugin)}"
-    try:
-        loaded: object = plugin.load()
-    except (Exception, SystemExit) as error:  # other people's code may raise anything
-        raise AdapterError(f"{where} cannot be loaded: {describe_exception(error)}") from error
-    if not (isinstance(loaded, type) and issubclass(loaded, Adapter)):
-        raise AdapterError(f"{where} is not an adapter: {plugin.value} is no subclass of Adapter")
-    return loaded
 
 
 def describe_exception(error: BaseException) -> str:

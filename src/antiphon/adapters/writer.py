@@ -7,9 +7,8 @@ strict functions, no `top_logprobs` and no image detail.
 
 from typing import ClassVar
 
-from antiphon.adapters.base import Prompt, Provider, collect_names
+from antiphon.adapters.base import Prompt, Provider
 from antiphon.adapters.openai_chat.adapter import ChatCompletions
-from antiphon.adapters.openai_chat.decode import REASONS as REASONS
 from antiphon.protocol.struct import JsonObject
 from antiphon.protocol.tools import ToolChoice
 
@@ -21,6 +20,7 @@ class Writer(ChatCompletions):
     default_url = "https://api.writer.com/v1"
     key_env = ("WRITER_API_KEY",)
     field_variables: ClassVar = {"base_url": ("WRITER_BASE_URL",)}
+    models_list = ("models", "id")
     path: ClassVar[str] = "/chat"
     features = frozenset(
         """temperature top_p stop max_output_tokens logprobs tools tool_choice json_schema
@@ -42,6 +42,3 @@ class Writer(ChatCompletions):
 
     def encode_tool_choice(self, choice: ToolChoice) -> object:
         return {"value": super().encode_tool_choice(choice)}
-
-    def decode_models(self, body: object) -> list[str]:
-        return collect_names(body, "models", "id")

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import ClassVar
 from urllib.parse import quote
 
-from antiphon.adapters.base import Adapter, ConfigSource, Decoder, Prompt, Provider, collect_names
+from antiphon.adapters.base import Adapter, ConfigSource, Decoder, Prompt, Provider
 from antiphon.adapters.bedrock.decode import BedrockDecoder
 from antiphon.adapters.bedrock.encode import SLUG, encode_body, find_claude, supports_strict_tools
 from antiphon.adapters.errors import ErrorInfo, parse_error
@@ -44,6 +44,7 @@ class Bedrock(Adapter):
     raw_tool_slug = SLUG
     key_env = ("AWS_BEARER_TOKEN_BEDROCK",)
     field_variables: ClassVar = {"region": ("AWS_REGION", "AWS_DEFAULT_REGION")}
+    models_list = ("modelSummaries", "modelId")
     machine_fields = frozenset({"region"})
     table_keys: ClassVar = {"region": '"eu-central-1"', "profile": '"work"'}
     required_field = "region"
@@ -127,9 +128,6 @@ class Bedrock(Adapter):
         if url == self.base_url:
             return None
         return Upstream(method="GET", url=f"{url}/foundation-models?byOutputModality=TEXT")
-
-    def decode_models(self, body: object) -> list[str]:
-        return collect_names(body, "modelSummaries", "modelId")
 
     def parse_error(self, status: int, headers: Mapping[str, str], body: object) -> ErrorInfo:
         """Return the error in a body; its code is the exception's name."""

@@ -100,15 +100,12 @@ class ChatCompletions(Adapter):
             fields["service_tier"] = request.service_tier
         fields["verbosity"] = request.text.verbosity or None
         fields["response_format"] = encode_response_format(request)
-        return drop_none(fields) | self.encode_reasoning(prompt)
-
-    def encode_reasoning(self, prompt: Prompt) -> JsonObject:
-        """Encode the reasoning effort. The dialect has no reasoning summaries."""
-        reasoning = prompt.request.reasoning
-        if reasoning and reasoning.summary:
-            message = f"{self.provider.name} has no reasoning summaries; none was requested."
-            prompt.warn("unsupported_parameter", message, "reasoning.summary")
-        return {"reasoning_effort": reasoning.effort} if reasoning and reasoning.effort else {}
+        if reasoning := request.reasoning:
+            fields["reasoning_effort"] = reasoning.effort
+            if reasoning.summary:
+                message = f"{self.provider.name} has no reasoning summaries; none was requested."
+                prompt.warn("unsupported_parameter", message, "reasoning.summary")
+        return drop_none(fields)
 
     def encode_tools(self, prompt: Prompt) -> JsonObject:
         request = prompt.request
@@ -128,8 +125,10 @@ class ChatCompletions(Adapter):
     def encode_tool(self, tool: Tool) -> JsonObject:
         if isinstance(tool, ExtensionTool):
             name = decode_custom_tool(tool).name
-            grammar = encode_grammar(tool.get("format"))
-            return tagged_object("custom", name, description=tool.get("description"), format=grammar)
+            format = as_object(tool.get("format"))
+            if "definition" in format:  # Chat Completions nests a grammar one level deeper
+                format = {"type": "grammar", "grammar": omit(format, ["type"])}
+            return tagged_object("custom", name, description=tool.get("description"), format=format or None)
         fields = {"description": tool.description, "parameters": tool.parameters}
         return tagged_object("function", tool.name, **fields, strict=tool.strict)
 
@@ -151,14 +150,6 @@ class ChatCompletions(Adapter):
 def tagged_object(tag: str, name: str, **fields: object) -> JsonObject:
     """Return `{"type": tag, tag: {"name": name, ...}}`, without the fields that are None."""
     return {"type": tag, tag: {"name": name, **drop_none(fields)}}
-
-
-def encode_grammar(format: object) -> object:
-    """Encode the format of a custom tool, which Chat Completions nests one level deeper."""
-    fields = as_object(format)
-    if "definition" not in fields:
-        return fields or None
-    return {"type": "grammar", "grammar": omit(fields, ["type"])}
 
 
 def encode_response_format(request: Request) -> JsonObject | None:

@@ -16,11 +16,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-import msgspec
-
 from antiphon.adapters.base import MAX_EVENT_BYTES, TRUNCATION_REASONS, Adapter, Decoder, finish_part
 from antiphon.adapters.errors import ErrorInfo, parse_error
-from antiphon.adapters.json_access import to_json_text
+from antiphon.adapters.json_access import decode_as, to_json_text
 from antiphon.adapters.media import convert_logprobs
 from antiphon.adapters.openai_chat.fast_text import ChatTextFastPath
 from antiphon.adapters.openai_chat.wire_types import (
@@ -91,24 +89,22 @@ class ReasoningDetail:
         return as_string(fragment.get(self._text_field)).encode(errors="surrogatepass")
 
 
+@dataclass(slots=True)
 class ReasoningState:
     """The reasoning of one answer while it is decoded."""
 
-    __slots__ = ("details", "field", "last")
-
-    def __init__(self) -> None:
-        self.last: Literal["", "reasoning", "text"] = ""
-        """What was decoded last."""
-        self.field = ""
-        """The field of the last reasoning text."""
-        self.details: list[ReasoningDetail] = []
-        """The details that were not emitted yet."""
+    last: Literal["", "reasoning", "text"] = ""
+    """What was decoded last."""
+    text_field: str = ""
+    """The field of the last reasoning text."""
+    details: list[ReasoningDetail] = field(default_factory=list[ReasoningDetail])
+    """The details that were not emitted yet."""
 
     def add_text(self, text: str, field: str) -> parts.Reasoning:
         """Return the part for reasoning text. The first one carries the field in its seal."""
         # One item has one seal, so only its first part carries it.
         begun = self.last == "reasoning"
-        self.last, self.field = "reasoning", field
+        self.last, self.text_field = "reasoning", field
         seal = None if begun else to_json_text(ChatSeal(field=field))
         return parts.Reasoning(text, encrypted_content=seal)
 
@@ -130,7 +126,7 @@ class ReasoningState:
         """Return the details received so far, because something else begins."""
         if not self.details:
             return []
-        seal = ChatSeal(field=self.field, details=[detail.build() for detail in self.details])
+        seal = ChatSeal(field=self.text_field, details=[detail.build() for detail in self.details])
         self.details = []
         return [seal_part(seal)]
 
@@ -208,13 +204,10 @@ class ToolCallState:
         return [seal_part(seal, f"call {self.key}")]
 
     def _has_whole_arguments(self) -> bool:
-        if not (self.argument_pieces and self.argument_pieces[-1].rstrip().endswith("}")):
-            return False
-        # Parsing all pieces for every fragment would be quadratic; the check above avoids it.
-        try:
-            return isinstance(msgspec.json.decode("".join(self.argument_pieces)), dict)
-        except (msgspec.MsgspecError, UnicodeError, RecursionError):
-            return False
+        pieces = self.argument_pieces
+        # Parsing all pieces for every fragment would be quadratic, so their end is checked first.
+        is_closed = bool(pieces) and pieces[-1].rstrip().endswith("}")
+        return is_closed and decode_as(dict, "".join(pieces)) is not None
 
 
 class ToolCalls:
@@ -313,7 +306,6 @@ class ChatDecoder(Decoder):
         return decoded
 
     def decode_chunk(self, chunk: object) -> Iterable[Part]:
-        """Decode one event."""
         if not isinstance(chunk, sse.SseEvent):
             return ()
         data = chunk.data
@@ -379,11 +371,9 @@ class ChatDecoder(Decoder):
         if choice.error:
             decoded.append(self._failure({"error": choice.error}))
             return
-        if choice.delta is not None:
-            self._decode_message(choice.delta, choice.logprobs, decoded)
-        elif choice.message is not None:
-            self._tool_calls.by_position = True
-            self._decode_message(choice.message, choice.logprobs, decoded)
+        if message := choice.delta or choice.message:
+            self._tool_calls.by_position |= choice.delta is None
+            self._decode_message(message, choice.logprobs, decoded)
         # Servers may repeat the reason, for example in the chunk with the usage.
         if choice.finish_reason and not self.finished:
             decoded += self._finish_parts(choice.finish_reason)

@@ -204,16 +204,13 @@ class AssistantMessage:
         message: JsonObject = {"role": "assistant", "content": collapse_content(content) or None}
         if len(content) == 1 and "refusal" in content[0]:
             message |= {"content": None, "refusal": content[0]["refusal"]}
-        more: JsonObject = {"reasoning_details": self.reasoning_details, "tool_calls": self._calls_with_extras()}
-        return [message | self.reasoning_fields | drop_empty(more)]
-
-    def _calls_with_extras(self) -> list[JsonObject]:
-        """Return the calls with their `extra_content`; extras of unknown calls are dropped."""
-        extras = self.call_extras
-        return [
+        extras = self.call_extras  # those of unknown calls are dropped
+        calls = [
             call | drop_empty({"extra_content": extras.get(call_id) or extras.get(position)})
             for position, (call_id, call) in enumerate(self.calls)
         ]
+        more: JsonObject = {"reasoning_details": self.reasoning_details, "tool_calls": calls}
+        return [message | self.reasoning_fields | drop_empty(more)]
 
 
 def collapse_content(parts: list[JsonObject]) -> object:

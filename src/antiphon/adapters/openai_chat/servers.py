@@ -21,9 +21,6 @@ LEARNABLE_FEATURES = frozenset(
 )
 """The features that a server may turn out to lack."""
 
-REJECTED_STATUSES = frozenset({400, 422})
-MISSING_MODEL_STATUSES = frozenset({400, 404})
-
 RESPONSES_ONLY = re.compile(
     # OpenAI, about models with reasoning
     r"Function tools with reasoning_effort are not supported for \S+ in /v1/chat/completions\. "
@@ -68,12 +65,12 @@ UNSUPPORTED_PATTERNS = [
 
 def requires_responses(status: int, message: str) -> bool:
     """Return whether an error says that the model needs the Responses API."""
-    return status in MISSING_MODEL_STATUSES and RESPONSES_ONLY.match(message) is not None
+    return status in (400, 404) and RESPONSES_ONLY.match(message) is not None
 
 
 def unsupported_feature(status: int, message: str) -> str | None:
     """Return the feature that the server lacks according to its error; None for other errors."""
-    if status not in REJECTED_STATUSES:
+    if status not in (400, 422):
         return None
     matches = ((words.match(message), feature) for words, feature in UNSUPPORTED_PATTERNS)
     return next((match.expand(feature) for match, feature in matches if match), None)
