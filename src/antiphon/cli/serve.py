@@ -55,10 +55,8 @@ def serve(options: ServeOptions) -> None:
     settings = settings_of(loaded) if is_user_app else apply_options(loaded, options)
     # The settings of a finished application cannot be changed any more.
     if is_user_app and (options.config or apply_options(settings, options) != settings):
-        raise StartupError(
-            f"{options.target} is an ASGI application: set the configuration, the key, the data "
-            "folder and the drain time in its own Settings."
-        )
+        advice = "set the configuration, the key, the data folder and the drain time in its own Settings"
+        raise StartupError(f"{options.target} is an ASGI application: {advice}.")
     if not (settings.api_key or options.no_auth or is_loopback(options.host)):
         advice = "Set --api-key or ANTIPHON_API_KEY, or use --no-auth to serve without a key."
         if is_user_app:
@@ -135,8 +133,7 @@ def parse_encryption_keys(text: str) -> list[str]:
     try:
         check_keys(keys)
     except ValueError as error:
-        advice = "Make one with: openssl rand -base64 32"
-        raise StartupError(f"the encryption keys are invalid. {error} {advice}") from None
+        raise StartupError(f"the encryption keys are invalid. {error} Make one with: openssl rand -base64 32") from None
     return keys
 
 

@@ -13,6 +13,7 @@ Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
+AsgiApp = Callable[[Scope, Receive, Send], Awaitable[None]]
 WriteChunk = Callable[[bytes], bool]
 """Writes a chunk of a body at once; returns False if `send` must be used."""
 
@@ -39,9 +40,6 @@ class DirectWriter(Protocol):
     def write(self, chunk: bytes) -> bool:
         """Write a chunk of the body; return False if `send` must be used."""
         ...
-
-
-AsgiApp = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
 class ClientDisconnected(Exception):

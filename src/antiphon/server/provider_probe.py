@@ -7,6 +7,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from typing import Literal
 
 from msgspec import Struct
@@ -76,12 +77,9 @@ async def probe_providers(
     providers: Sequence[Provider], keys: Mapping[str, str], unavailable: Mapping[str, str]
 ) -> list[ProbeResult]:
     """Probe all providers; `unavailable` gives the reasons why some cannot be asked."""
-    client = HttpClient(Timeouts(PROBE_SECONDS, PROBE_SECONDS, PROBE_SECONDS))
-    try:
+    with closing(HttpClient(Timeouts(PROBE_SECONDS, PROBE_SECONDS, PROBE_SECONDS))) as client:
         probes = (probe_provider(p, keys.get(p.name), client, unavailable.get(p.name)) for p in providers)
         results = await asyncio.gather(*probes)
-    finally:
-        client.close()
     # Providers that are not configured are listed too, with the variable that would enable them.
     configured = {provider.name for provider in providers}
     return results + [
@@ -91,10 +89,8 @@ async def probe_providers(
     ]
 
 
-async def probe_provider(
-    provider: Provider, key: str | None, client: HttpClient, reason: str | None = None
-) -> ProbeResult:
-    """Ask one provider for its models."""
+async def probe_provider(provider: Provider, key: str | None, client: HttpClient, reason: str | None) -> ProbeResult:
+    """Ask one provider for its models, unless there is a `reason` why it cannot be asked."""
     if not reason and provider.api_key_env and not key:
         reason = f"{provider.api_key_env} is not set"
     status: ProviderStatus = "not ready"
@@ -139,7 +135,7 @@ async def _list_models(adapter: Adapter, key: str | None, client: HttpClient) ->
         response = await client.fetch(replace(request, headers=headers))
     # Some compatible servers implement only the endpoints that create responses.
     if response.status in NO_MODEL_LIST_STATUSES:
-        return ("reached", f"{listing.url} answers {response.status}: no list, or a wrong address", [])
+        return "reached", f"{listing.url} answers {response.status}: no list, or a wrong address", []
     if location := redirect_target(response.status, response.headers, listing.url, adapter.base_url):
         raise redirect_error(provider.name, response.status, redact_key(location, key or ""))
     if not 200 <= response.status < 300:

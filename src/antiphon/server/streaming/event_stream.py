@@ -24,6 +24,8 @@ from antiphon.server.service import server_stopping_error
 from antiphon.wire import sse
 from antiphon.wire.openresponses import Dialect
 
+T = TypeVar("T")
+
 
 class EventStream:
     """The event sink of a streamed run."""
@@ -163,9 +165,6 @@ class EventStream:
             self.buffer(self.heartbeat)
         self._idle = True
         self._start_timer(seconds)
-
-
-T = TypeVar("T")
 
 
 class StreamTask(Generic[T]):

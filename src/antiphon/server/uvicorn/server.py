@@ -33,11 +33,7 @@ class GatewayServer(uvicorn.Server):
     """A uvicorn server that opens the store before it listens, and drains when it stops."""
 
     def __init__(
-        self,
-        config: uvicorn.Config,
-        *,
-        on_ready: Callable[[str], None] | None = None,
-        exit_process: Callable[[int], None] | None = None,
+        self, config: uvicorn.Config, on_ready: Callable[[str], None], exit_process: Callable[[int], None]
     ) -> None:
         """Make a server; `on_ready` gets its URL, `exit_process` ends it after a second signal."""
         super().__init__(config)
@@ -57,9 +53,8 @@ class GatewayServer(uvicorn.Server):
         gc.collect()
         gc.freeze()
         gc.set_threshold(GC_THRESHOLD)
-        if self._on_ready:
-            host, port = self.servers[0].sockets[0].getsockname()[:2]
-            self._on_ready(f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}")
+        host, port = self.servers[0].sockets[0].getsockname()[:2]
+        self._on_ready(f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}")
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Stop gracefully at the first signal, at once at the second."""
@@ -73,7 +68,7 @@ class GatewayServer(uvicorn.Server):
         while not (self.force_exit or stopping.done()):
             await asyncio.sleep(0.05)
         # Not a normal exit: Python would wait for threads that are blocked on the network.
-        if self.force_exit and self._exit_process:
+        if self.force_exit:
             await asyncio.wait([stopping, *self.server_state.tasks], timeout=FORCED_STOP_SECONDS)
             self._exit_process(128 + signal.SIGINT)
         await stopping
