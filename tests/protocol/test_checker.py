@@ -1,10 +1,11 @@
 """Every rule is broken once, by a stream that is legal otherwise."""
 
+import re
+
 import pytest
 from msgspec.structs import replace
 
-from antiphon.protocol.checker import StreamChecker, check_stream, find_violations
-from antiphon.protocol.errors import RemoteProtocolError
+from antiphon.protocol.checker import StreamChecker, find_violations
 from antiphon.protocol.events import Event, ExtensionEvent, decode_event
 from antiphon.protocol.parts import Extension, Finish
 from antiphon.protocol.rules import ITEM_FINAL_STATUSES, ITEM_START_STATUSES, RULES, RuleViolation
@@ -33,7 +34,6 @@ def broken_rules(events: Stream) -> list[str]:
 @pytest.mark.parametrize("events", [LEGAL, PARALLEL_CALLS, NO_OUTPUT, TRUNCATED, FAILED])
 def test_a_legal_stream_breaks_no_rule(events: list[Event]):
     assert find_violations(events) == []
-    check_stream(events)
 
 
 def test_every_rule_has_a_stream_that_breaks_it():
@@ -59,8 +59,6 @@ def test_an_unknown_event_without_a_slug_is_a_violation():
 def test_a_known_mistake_of_other_servers_is_rejected(mistake: str):
     events, rules = KNOWN_MISTAKES[mistake]
     assert set(broken_rules(events)) == rules
-    with pytest.raises(RemoteProtocolError):
-        check_stream([decode_event(event) for event in events])
 
 
 def test_a_failure_may_be_announced_by_an_error():
@@ -83,10 +81,9 @@ def test_a_violation_names_its_position_and_its_rule():
     )
 
 
-def test_the_first_broken_rule_is_raised():
-    events = [decode_event(event) for event in RULE_BREAKS["id-stable"]]
-    with pytest.raises(RemoteProtocolError, match=r"names the item's own id\. .* \[id-stable\]$"):
-        check_stream(events)
+def test_a_violation_names_its_rule_in_words():
+    first = find_violations([decode_event(event) for event in RULE_BREAKS["id-stable"]])[0]
+    assert re.search(r"names the item's own id\. .* \[id-stable\]$", str(first))
 
 
 def test_a_cancelled_response_ends_as_incomplete():

@@ -7,21 +7,10 @@ import itertools
 from collections.abc import Callable, Iterable
 from typing import ClassVar, get_args
 
-from msgspec import UNSET
+from msgspec import UNSET, Struct, field
 
 from antiphon.protocol import events, rules
-from antiphon.protocol.errors import RemoteProtocolError
-from antiphon.protocol.events import (
-    TEXT_DONE_EVENTS,
-    TEXT_EVENTS,
-    ContentEvent,
-    Event,
-    ExtensionEvent,
-    ItemEvent,
-    OutputItemDone,
-    SummaryEvent,
-    part_of,
-)
+from antiphon.protocol.events import ContentEvent, Event, ExtensionEvent, ItemEvent, part_of
 from antiphon.protocol.items import Content, FunctionCall, Item, OutputText, Reasoning, content_text
 from antiphon.protocol.response import Response
 from antiphon.protocol.rules import PART_TRANSITIONS, RESPONSE_TRANSITIONS, RuleViolation
@@ -37,41 +26,30 @@ def find_violations(events: Iterable[Event]) -> list[RuleViolation]:
     return checker.violations
 
 
-def check_stream(events: Iterable[Event]) -> None:
-    """Raise RemoteProtocolError for the first rule that a whole stream breaks."""
-    if violations := find_violations(events):
-        raise RemoteProtocolError(str(violations[0]))
-
-
 # A status is optional: reasoning and compaction items have none.
 START = rules.ITEM_START_STATUSES | {UNSET}
 FINAL = rules.ITEM_FINAL_STATUSES | {UNSET}
 
 
-class CheckedPart:
+class CheckedPart(Struct):
     """A content part as its events have described it."""
 
-    __slots__ = ("annotations", "part", "pieces", "state", "text")
-
-    def __init__(self, part: Content) -> None:
-        self.part = part
-        self.state = "open"
-        self.text = ""
-        self.pieces: list[str] = [content_text(part)]
-        self.annotations = len(part.annotations) if isinstance(part, OutputText) else 0
+    part: Content
+    pieces: list[str]
+    annotations: int
+    state: str = "open"
+    text: str = ""
 
 
-class CheckedItem:
+class CheckedItem(Struct):
     """An item as its events have described it."""
 
-    __slots__ = ("arguments", "done", "item", "parts", "pieces")
-
-    def __init__(self, item: Item) -> None:
-        self.item = item
-        self.done: Item | None = None
-        self.parts: dict[str, list[CheckedPart]] = {"content_index": [], "summary_index": []}
-        self.pieces: list[str] = [item.arguments] if isinstance(item, FunctionCall) else []
-        self.arguments: str | None = None
+    item: Item
+    pieces: list[str]
+    """The arguments of a call, as far as they have arrived."""
+    arguments: str | None = None
+    parts: dict[str, list[CheckedPart]] = field(default_factory=lambda: {"content_index": [], "summary_index": []})
+    done: Item | None = None
 
 
 class StreamChecker:
@@ -189,9 +167,9 @@ class StreamChecker:
         # A reasoning item has no status of its own; some servers send one anyway.
         if not isinstance(item, Reasoning) and status not in START:
             self._report("item-status", f"Item {event.output_index} is added as {status}.")
-        self._items.append(CheckedItem(item))
+        self._items.append(CheckedItem(item, [item.arguments] if isinstance(item, FunctionCall) else []))
 
-    def _check_item_done(self, event: OutputItemDone) -> None:
+    def _check_item_done(self, event: events.OutputItemDone) -> None:
         if (state := self._find_item(event)) is None:
             return
         item = event.item
@@ -227,7 +205,7 @@ class StreamChecker:
             if hasattr(item, field) and (getattr(item, field) or []) != [part.part for part in parts]:
                 self._report("item-content", f"Its {field} is not what the parts were.")
 
-    def _find_item(self, event: OutputItemDone | ItemEvent) -> CheckedItem | None:
+    def _find_item(self, event: events.OutputItemDone | ItemEvent) -> CheckedItem | None:
         index = event.output_index
         if not 0 <= index < len(self._items):
             self._report("item-added", f"{event.type} names item {index}, which was never added.")
@@ -250,9 +228,10 @@ class StreamChecker:
         allowed = rules.PART_TYPES.get((state.item.type, index_field), ())
         if event.part.type not in allowed and not is_extension_type(event.part.type):
             self._report("part-kind", f"A {state.item.type} item cannot hold {event.part.type}.")
-        parts.append(CheckedPart(event.part))
+        annotations = event.part.annotations if isinstance(event.part, OutputText) else []
+        parts.append(CheckedPart(event.part, [content_text(event.part)], len(annotations)))
 
-    def _advance_part(self, event: ContentEvent | SummaryEvent, step: str) -> CheckedPart | None:
+    def _advance_part(self, event: ContentEvent | events.SummaryEvent, step: str) -> CheckedPart | None:
         """Find the part of an event and move it to its next state."""
         if (state := self._find_item(event)) is None:
             return None
@@ -262,7 +241,7 @@ class StreamChecker:
             self._report("part-added", f"{event.type} names part {index}, which was never added.")
             return None
         part = parts[index]
-        kind = TEXT_EVENTS.get(type(event))
+        kind = events.TEXT_EVENTS.get(type(event))
         # A summary has one type of part only, so a wrong one was reported when it was added.
         if kind and isinstance(event, ContentEvent) and part.part.type != kind.content_type:
             self._report("part-kind", f"{event.type} belongs in no {part.part.type} part.")
@@ -281,7 +260,7 @@ class StreamChecker:
             part.pieces.append(event.delta)
 
     def _check_text_done(self, event: events.TextDoneEvent) -> None:
-        text: str = getattr(event, TEXT_DONE_EVENTS[type(event)].text_field)
+        text: str = getattr(event, events.TEXT_DONE_EVENTS[type(event)].text_field)
         if isinstance(event, events.FunctionCallArgumentsDone):
             if (state := self._find_open_call(event)) is None:
                 return
@@ -320,10 +299,10 @@ class StreamChecker:
 
     HANDLERS: ClassVar[dict[object, Callable[..., None]]] = {
         events.OutputItemAdded: _check_item_added,
-        OutputItemDone: _check_item_done,
+        events.OutputItemDone: _check_item_done,
         **dict.fromkeys(get_args(events.PartAddedEvent), _check_part_added),
         **dict.fromkeys(events.DELTA_EVENTS, _check_delta),
-        **dict.fromkeys(TEXT_DONE_EVENTS, _check_text_done),
+        **dict.fromkeys(events.TEXT_DONE_EVENTS, _check_text_done),
         **dict.fromkeys(get_args(events.PartDoneEvent), _check_part_done),
         events.OutputTextAnnotationAdded: _check_annotation,
     }

@@ -10,17 +10,9 @@ from typing import Literal, cast
 
 from msgspec import UNSET, UnsetType
 
+from antiphon.protocol import items
 from antiphon.protocol.errors import ErrorPayload
-from antiphon.protocol.items import (
-    Content,
-    Item,
-    LogProb,
-    OutputText,
-    ReasoningText,
-    RefusalContent,
-    SummaryText,
-    TextAnnotation,
-)
+from antiphon.protocol.items import Content, Item, LogProb, OutputText, TextAnnotation
 from antiphon.protocol.response import Response
 from antiphon.protocol.struct import ExtensionStruct, ProtocolStruct, decode_as
 
@@ -310,17 +302,19 @@ REFUSAL = TextKind(
     "refusal",
     RefusalDelta,
     RefusalDone,
-    lambda: RefusalContent(refusal=""),
+    lambda: items.RefusalContent(refusal=""),
     text_field="refusal",
     obfuscatable=False,
 )
-REASONING_TEXT = TextKind("reasoning", "reasoning_text", ReasoningDelta, ReasoningDone, lambda: ReasoningText(text=""))
+REASONING_TEXT = TextKind(
+    "reasoning", "reasoning_text", ReasoningDelta, ReasoningDone, lambda: items.ReasoningText(text="")
+)
 SUMMARY_TEXT = TextKind(
     "reasoning",
     "summary_text",
     ReasoningSummaryTextDelta,
     ReasoningSummaryTextDone,
-    lambda: SummaryText(text=""),
+    lambda: items.SummaryText(text=""),
     index_field="summary_index",
     part_added_event=ReasoningSummaryPartAdded,
     part_done_event=ReasoningSummaryPartDone,

@@ -54,19 +54,6 @@ class EventEmitter:
 class OpenText:
     """A streamed text (content part, summary part or arguments) that is not done yet."""
 
-    __slots__ = (
-        "annotations",
-        "delta_template",
-        "done_emitted",
-        "index",
-        "joiner",
-        "kind",
-        "location",
-        "part",
-        "pieces",
-        "text_fast_path",
-    )
-
     def __init__(self, kind: TextKind, part: int, index: int, item_id: str, output_index: int) -> None:
         self.kind = kind
         self.part = part

@@ -7,7 +7,7 @@ this fold, so they cannot disagree.
 from collections.abc import Callable, Iterable
 from typing import ClassVar, get_args
 
-from msgspec import UNSET
+from msgspec import UNSET, Struct, field
 from msgspec.structs import replace
 
 from antiphon.protocol import events, items
@@ -25,17 +25,14 @@ def fold(events: Iterable[Event]) -> Response:
     return state.response
 
 
-class PartDraft:
+class PartDraft(Struct):
     """A content part that is still streamed."""
 
-    __slots__ = ("annotations", "logprobs", "part", "pieces")
-
-    def __init__(self, part: Content) -> None:
-        self.part = part
-        # Concatenating a string per delta would be quadratic: collect pieces, join on demand.
-        self.pieces = [text] if (text := items.content_text(part)) else []
-        self.annotations: list[TextAnnotation] = []
-        self.logprobs: list[LogProb] = []
+    part: Content
+    # Concatenating a string per delta would be quadratic: collect pieces, join on demand.
+    pieces: list[str]
+    annotations: list[TextAnnotation] = []
+    logprobs: list[LogProb] = []
 
     def build(self) -> Content:
         """Return the part with everything that has arrived for it."""
@@ -55,19 +52,15 @@ class PartDraft:
                 return self.part
 
 
-class ItemDraft:
-    """An item that is still streamed; `pieces` are the deltas of a call's arguments.
+class ItemDraft(Struct):
+    """An item that is still streamed."""
 
-    `parts` has the drafts of its content and of its summary, by index field and index.
-    """
-
-    __slots__ = ("done", "item", "parts", "pieces")
-
-    def __init__(self, item: Item) -> None:
-        self.item = item
-        self.done = False
-        self.pieces: list[str] = []
-        self.parts: dict[str, dict[int, PartDraft]] = {"content_index": {}, "summary_index": {}}
+    item: Item
+    done: bool = False
+    pieces: list[str] = []
+    """The deltas of a call's arguments."""
+    parts: dict[str, dict[int, PartDraft]] = field(default_factory=lambda: {"content_index": {}, "summary_index": {}})
+    """Its content and its summary, by index field and index."""
 
     def build(self) -> Item:
         """Return the item with everything that has arrived for it."""
@@ -137,12 +130,12 @@ class Fold:
 
     def _finish_item(self, event: events.OutputItemDone) -> None:
         # A new draft, without the pieces: the finished item holds the text itself.
-        draft = self._drafts[event.output_index] = ItemDraft(event.item)
-        draft.done = True
+        self._drafts[event.output_index] = ItemDraft(event.item, done=True)
 
     def _set_part(self, event: events.PartEvent) -> None:
         index_field, index = part_of(event)
-        self._drafts[event.output_index].parts[index_field][index] = PartDraft(event.part)
+        text = items.content_text(event.part)
+        self._drafts[event.output_index].parts[index_field][index] = PartDraft(event.part, [text] if text else [])
 
     def _add_delta(self, event: events.DeltaEvent) -> None:
         # Looked up in place, not by `open_text_pieces`: a client folds every delta of a stream.

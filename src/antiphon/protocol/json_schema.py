@@ -38,7 +38,7 @@ def is_number(value: object) -> TypeGuard[float]:
 
 def is_string_list(value: object) -> TypeGuard[list[str]]:
     """Return whether a value is an array of strings."""
-    return is_array(value) and all(map(_is_string, value))
+    return is_array(value) and all(isinstance(entry, str) for entry in value)
 
 
 def as_list(value: object) -> list[Any]:
@@ -117,28 +117,20 @@ def resolve_reference(root: Schema, ref: str) -> object:
 JSON_TYPES = ("string", "number", "integer", "boolean", "object", "array", "null")
 
 
-def _is_string(value: object) -> bool:
-    return isinstance(value, str)
-
-
 def _is_count(value: object) -> bool:
     return is_number(value) and isinstance(value, int) and value >= 0
 
 
-def _are_types(value: object) -> bool:
-    return value != [] and all(_is_string(name) and name in JSON_TYPES for name in as_list(value))
-
-
-_COUNTS = ("minLength", "maxLength", "minItems", "maxItems")
-_BOUNDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")
-
 KEYWORD_VALUES: dict[str, tuple[Callable[[Any], bool], str]] = {
-    "type": (_are_types, f"one or more of {', '.join(JSON_TYPES)}"),
+    "type": (
+        lambda types: types != [] and all(name in JSON_TYPES for name in as_list(types)),
+        f"one or more of {', '.join(JSON_TYPES)}",
+    ),
     "multipleOf": (lambda step: is_number(step) and step > 0, "a number above 0"),
     "enum": (is_array, "an array"),
     "const": (lambda _: True, "anything"),
-    **dict.fromkeys(_BOUNDS, (is_number, "a number")),
-    **dict.fromkeys(_COUNTS, (_is_count, "a whole number from 0")),
-    **dict.fromkeys(("title", "description", "format", "pattern"), (_is_string, "a string")),
+    **dict.fromkeys(("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"), (is_number, "a number")),
+    **dict.fromkeys(("minLength", "maxLength", "minItems", "maxItems"), (_is_count, "a whole number from 0")),
+    **dict.fromkeys(("title", "description", "format", "pattern"), (lambda it: isinstance(it, str), "a string")),
 }
 """How to recognise a well-formed value of each plain keyword, and how to describe one."""

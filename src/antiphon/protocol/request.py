@@ -9,7 +9,7 @@ from typing import Annotated, Literal, cast
 from msgspec import UNSET, Meta, UnsetType, field
 
 from antiphon.protocol.items import MAX_TEXT_LENGTH, Item, LongText, user_message
-from antiphon.protocol.struct import InvalidValueError, ProtocolStruct, join_path
+from antiphon.protocol.struct import InvalidValueError, ProtocolStruct, as_array, join_path
 from antiphon.protocol.tools import Tool, ToolChoice, check_custom_item
 
 ReasoningEffort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
@@ -142,10 +142,8 @@ class Request(ProtocolStruct):
         if isinstance(raw.get("stop"), str):
             raw = raw | {"stop": [raw["stop"]]}
         raw = raw | {"input": normalize_input(raw.get("input"), join_path(path, "input"))}
-        include = raw.get("include")
-        if isinstance(include, list):
-            entries = cast("list[object]", include)
-            trimmed = [entry.strip() if isinstance(entry, str) else entry for entry in entries]
+        if isinstance(raw.get("include"), list):
+            trimmed = [entry.strip() if isinstance(entry, str) else entry for entry in as_array(raw["include"])]
             raw["include"] = [entry for entry in trimmed if entry != ""]
         return raw
 

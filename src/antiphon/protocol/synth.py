@@ -11,7 +11,7 @@ from typing import ClassVar
 from msgspec import UNSET
 from msgspec.structs import asdict, replace
 
-from antiphon.protocol import events, items, parts
+from antiphon.protocol import events, parts
 from antiphon.protocol.errors import ErrorPayload, LocalProtocolError
 from antiphon.protocol.events import OUTPUT_TEXT, Event
 from antiphon.protocol.fast_text import EventEmitter, TextFastPath
@@ -78,14 +78,7 @@ class SingleMessageSynth(ItemSynth):
 
     def _add_whole_message(self, message: Message, key: Key) -> None:
         for index, piece in enumerate(message.content):
-            if isinstance(piece, items.RefusalContent):
-                self.add_refusal(parts.Refusal(piece.refusal, key, index))
-                continue
-            is_text = isinstance(piece, items.OutputText)
-            logprobs = (piece.logprobs or None) if is_text else None
-            self.add_text(parts.Text(items.content_text(piece), key, index, logprobs))
-            for annotation in piece.annotations if is_text else []:
-                self.add_annotation(parts.Annotation(annotation, key, index))
+            self._add_whole_content(piece, key, index)
 
     def _ensure_item(self, type: str, key: Key, phase: Phase | None = None) -> OpenItem:
         message = self._message

@@ -12,25 +12,12 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 
 import msgspec
-from msgspec import UNSET, Struct
+from msgspec import UNSET, Struct, field
 from msgspec.structs import replace
 
 from antiphon.protocol import events, items, parts
 from antiphon.protocol.errors import LocalProtocolError
-from antiphon.protocol.events import (
-    CALL_ARGUMENTS,
-    OUTPUT_TEXT,
-    REASONING_TEXT,
-    REFUSAL,
-    SUMMARY_TEXT,
-    TEXT_DONE_EVENTS,
-    TEXT_KINDS,
-    Event,
-    ItemEvent,
-    OutputItemAdded,
-    OutputItemDone,
-    TextKind,
-)
+from antiphon.protocol.events import CALL_ARGUMENTS, OUTPUT_TEXT, REFUSAL, Event, TextKind
 from antiphon.protocol.fast_text import EventEmitter, OpenText
 from antiphon.protocol.items import FunctionCall, Item, ItemStatus, Message, Phase, Reasoning
 from antiphon.protocol.parts import Key
@@ -76,24 +63,19 @@ ID_PREFIXES = {
 """The prefix of an item's id, by item type. OpenAI checks it when an item is sent back."""
 
 
-class OpenItem:
+class OpenItem(Struct, eq=False):
     """An item that has been added and is not done."""
 
-    __slots__ = ("finished", "id", "index", "key", "open_text", "part_counts", "source_id", "type", "value")
-
-    def __init__(self, key: Key, index: int, item: Item) -> None:
-        self.type = item.type
-        self.key = key
-        self.index = index
-        self.value = item
-        self.id = str(item.id)
-        self.source_id = ""
-        """The call_id as the source wrote it; ours may differ."""
-        self.open_text: OpenText | None = None
-        self.part_counts: Counter[str] = Counter()
-        """How many parts have been added, by index field."""
-        self.finished = False
-        """Whether nothing more comes; the item may still wait for an earlier one."""
+    key: Key
+    index: int
+    value: Item
+    source_id: str = ""
+    """The call_id as the source wrote it; ours may differ."""
+    open_text: OpenText | None = None
+    part_counts: Counter[str] = field(default_factory=Counter[str])
+    """How many parts have been added, by index field."""
+    finished: bool = False
+    """Whether nothing more comes; the item may still wait for an earlier one."""
 
 
 class ItemSynth:
@@ -154,9 +136,9 @@ class ItemSynth:
             return
         item = self._ensure_item("reasoning", part.key)
         if part.text:
-            self._add_delta(self._ensure_text(item, REASONING_TEXT, part.part), part.text)
+            self._add_delta(self._ensure_text(item, events.REASONING_TEXT, part.part), part.text)
         if part.summary:
-            self._add_delta(self._ensure_text(item, SUMMARY_TEXT, part.part), part.summary)
+            self._add_delta(self._ensure_text(item, events.SUMMARY_TEXT, part.part), part.summary)
         if part.encrypted_content and isinstance(item.value, Reasoning):
             encrypted = repair_surrogates(part.encrypted_content)
             item.value = replace(item.value, encrypted_content=encrypted)
@@ -178,7 +160,12 @@ class ItemSynth:
             item = None
         if item is None:
             if earlier := self.nameless_calls.pop(part.key, None):
-                part = _join_calls(earlier, part)
+                part = replace(
+                    part,
+                    arguments=earlier.arguments + part.arguments,
+                    call_id=part.call_id or earlier.call_id,
+                    complete=earlier.complete or part.complete,
+                )
             if not part.name:
                 if part.key in self._named_keys:  # the call of this key is already closed
                     self.dropped_arguments = self.dropped_arguments or bool(part.arguments)
@@ -212,16 +199,21 @@ class ItemSynth:
     def _add_whole_message(self, message: Message, key: Key) -> None:
         item = self._ensure_item("message", key, message.phase or None)
         for index, piece in enumerate(message.content):
-            kind = REFUSAL if isinstance(piece, items.RefusalContent) else OUTPUT_TEXT
-            open_text = self._ensure_text(item, kind, index)
-            is_text = isinstance(piece, items.OutputText)
-            text, logprobs = items.content_text(piece), (piece.logprobs or None) if is_text else None
-            if text or logprobs:
-                self._add_delta(open_text, text, logprobs)
-            for annotation in piece.annotations if is_text else []:
-                self.add_annotation(parts.Annotation(annotation, key, index))
+            # An empty text is a part of the message too.
+            self._ensure_text(item, REFUSAL if isinstance(piece, items.RefusalContent) else OUTPUT_TEXT, index)
+            self._add_whole_content(piece, key, index)
         if message.status != "incomplete":
             self._finish_item(item)
+
+    def _add_whole_content(self, piece: items.Content, key: Key, index: int) -> None:
+        if isinstance(piece, items.RefusalContent):
+            self.add_refusal(parts.Refusal(piece.refusal, key, index))
+        elif isinstance(piece, items.OutputText):
+            self.add_text(parts.Text(piece.text, key, index, piece.logprobs or None))
+            for annotation in piece.annotations:
+                self.add_annotation(parts.Annotation(annotation, key, index))
+        else:
+            self.add_text(parts.Text(items.content_text(piece), key, index))
 
     def _add_whole_reasoning(self, reasoning: Reasoning, key: Key) -> None:
         item = self._ensure_item("reasoning", key)
@@ -250,7 +242,7 @@ class ItemSynth:
     def _ensure_item(self, type: str, key: Key, phase: Phase | None = None) -> OpenItem:
         """Return the open message or reasoning item of a key; open one if there is none."""
         item = self._current_item
-        if item is None or item.key != key or item.type != type or _changes_phase(item, phase):
+        if item is None or item.key != key or item.value.type != type or _changes_phase(item, phase):
             self._finish_growing()
             id = self._new_id(ID_PREFIXES[type])
             empty = Reasoning(id=id) if type == "reasoning" else empty_message(id, phase)
@@ -277,7 +269,7 @@ class ItemSynth:
         opened = OpenItem(key, self.item_count, item)
         self.item_count += 1
         self._unclosed.append(opened)
-        self._emitter.emit(OutputItemAdded, output_index=opened.index, item=item)
+        self._emitter.emit(events.OutputItemAdded, output_index=opened.index, item=item)
         return opened
 
     def _ensure_text(self, item: OpenItem, kind: TextKind, part: int) -> OpenText:
@@ -286,7 +278,7 @@ class ItemSynth:
         if open_text is not None and open_text.kind is kind and open_text.part == part:
             return open_text
         self._close_text(item)
-        open_text = OpenText(kind, part, item.part_counts[kind.index_field], item.id, item.index)
+        open_text = OpenText(kind, part, item.part_counts[kind.index_field], str(item.value.id), item.index)
         if kind.part_added_event:
             item.part_counts[kind.index_field] += 1
             self._emitter.emit(kind.part_added_event, part=kind.empty_part(), **open_text.location)
@@ -348,20 +340,20 @@ class ItemSynth:
         item.finished = True
         if self._current_item is item:
             self._current_item = None
-        if item.type == "function_call":
+        if isinstance(item.value, FunctionCall):
             del self._open_calls[item.key]
         # The rule `done-in-order`: an item waits until all items before it are done.
         while self._unclosed and self._unclosed[0].finished:
             self._close_item(self._unclosed.pop(0), "completed")
 
     def _close_item(self, item: OpenItem, status: ItemStatus) -> None:
-        if item.type == "function_call" and item.open_text is None:
+        if isinstance(item.value, FunctionCall) and item.open_text is None:
             arguments = self._ensure_text(item, CALL_ARGUMENTS, 0)
             # A call without arguments: clients parse them as JSON, and "" is not JSON.
             if status == "completed":
                 self._add_delta(arguments, "{}")
         self._close_text(item)
-        self._emitter.emit(OutputItemDone, output_index=item.index, item=self._final_item(item, status))
+        self._emitter.emit(events.OutputItemDone, output_index=item.index, item=self._final_item(item, status))
 
     def _final_item(self, item: OpenItem, status: ItemStatus) -> Item:
         """Return the item that its events have built, with its final status."""
@@ -398,7 +390,7 @@ class ItemSynth:
 
     def _has_whole_arguments(self, item: OpenItem) -> bool:
         """Return whether the arguments of a call are a whole JSON object."""
-        if item.type != "function_call" or item.open_text is None:
+        if not isinstance(item.value, FunctionCall) or item.open_text is None:
             return False
         text = "".join(item.open_text.pieces)
         # Cheap test first: this runs for every open call whenever another item begins.
@@ -419,25 +411,19 @@ def _changes_phase(item: OpenItem, phase: Phase | None) -> bool:
     return phase is not None and isinstance(item.value, Message) and item.value.phase != phase
 
 
-def _join_calls(first: parts.Call, then: parts.Call) -> parts.Call:
-    arguments = first.arguments + then.arguments
-    call_id = then.call_id or first.call_id
-    return parts.Call(then.key, then.name, arguments, call_id, first.complete or then.complete)
-
-
 def find_open_items(stream: Iterable[Event]) -> tuple[list[OpenItem], int]:
     """Return the items that a stream has left open, and how many it has added."""
     opened: dict[int, OpenItem] = {}
     count = 0
     for event in stream:
         match event:
-            case OutputItemAdded(output_index=index, item=item):
+            case events.OutputItemAdded(output_index=index, item=item):
                 opened[index] = OpenItem(f"item {index}", index, item)
                 count = index + 1
-            case OutputItemDone(output_index=index):
+            case events.OutputItemDone(output_index=index):
                 del opened[index]
             case events.ContentPartAdded(content_index=part) | events.ReasoningSummaryPartAdded(summary_index=part):
-                kind = TEXT_KINDS[event.part.type]
+                kind = events.TEXT_KINDS[event.part.type]
                 opened[event.output_index].open_text = OpenText(kind, 0, part, event.item_id, event.output_index)
             case events.ContentPartDone(output_index=index) | events.ReasoningSummaryPartDone(output_index=index):
                 opened[index].open_text = None
@@ -446,7 +432,7 @@ def find_open_items(stream: Iterable[Event]) -> tuple[list[OpenItem], int]:
                 open_text = OpenText(CALL_ARGUMENTS, 0, 0, event.item_id, event.output_index)
                 open_text.done_emitted = isinstance(event, events.FunctionCallArgumentsDone)
                 opened[event.output_index].open_text = open_text
-            case ItemEvent(output_index=index) if type(event) in TEXT_DONE_EVENTS:
+            case events.ItemEvent(output_index=index) if type(event) in events.TEXT_DONE_EVENTS:
                 if open_text := opened[index].open_text:
                     open_text.done_emitted = True
             case _:
