@@ -10,8 +10,7 @@ import pytest
 from websockets.asyncio.server import ServerConnection
 from websockets.http11 import Request, Response
 
-from antiphon.client.websocket import Session
-from antiphon.client.websocket_connection import open_websocket
+from antiphon.client.websocket import Session, open_websocket
 from antiphon.protocol.errors import RequestError, UpstreamError
 from antiphon.transport.connection import Timeouts
 from tests.client.websocket_server import ServerSide, serve_websocket, turn_messages

@@ -38,7 +38,6 @@ def redact_credentials(text: str, headers: Mapping[str, str]) -> str:
 
 
 def http_status_error(server_name: str, status: int, headers: Mapping[str, str], body: bytes) -> UpstreamError:
-    """Build the error for a response with an error status."""
     # Imported here: the adapter takes long to import, and most programs see no error.
     from antiphon.adapters.base import Provider
     from antiphon.adapters.open_responses.adapter import OpenResponses
@@ -118,7 +117,6 @@ def stream_error(payload: ErrorPayload) -> UpstreamError:
 
 
 def invalid_response_error(server_name: str, message: str) -> UpstreamError:
-    """Build the error for a response that cannot be decoded."""
     return UpstreamError(f"{server_name}: {message}", code=INVALID)
 
 
@@ -132,10 +130,8 @@ def wrong_body_error(server_name: str, body: bytes, expected: str) -> UpstreamEr
 
 
 def stream_cut_error() -> UpstreamError:
-    """Build the error for a stream that ended before its response did."""
     return UpstreamError("The stream ended before the response did.", code=CUT, retryable=True)
 
 
 def websocket_closed_error(reason: str) -> UpstreamError:
-    """Build the error for a closed WebSocket."""
     return UpstreamError(f"The WebSocket is closed: {reason}", code="websocket_closed", retryable=True)

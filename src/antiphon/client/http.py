@@ -27,7 +27,7 @@ from antiphon.client.errors import (
     wrong_body_error,
 )
 from antiphon.client.params import ApiRequest, encode_body
-from antiphon.client.stream import EventBuffer
+from antiphon.client.stream import EventBuffer, EventSource
 from antiphon.protocol.errors import RemoteProtocolError, RequestError, UpstreamError
 from antiphon.protocol.events import Event
 from antiphon.protocol.foreign.lenient import LENIENT
@@ -226,7 +226,7 @@ def _build_timeouts(timeout: float | Timeouts | None) -> Timeouts | None:
     return timeout
 
 
-class HttpEventSource:
+class HttpEventSource(EventSource):
     """The events of one response, over as many connections as it takes.
 
     `id` is the response's, if it is known that its stream can be resumed.
@@ -243,18 +243,15 @@ class HttpEventSource:
 
     @property
     def response(self) -> Response | None:
-        """The response as far as it is known."""
         return self._reader.response
 
     async def next_batch(self) -> list[Event]:
-        """Return the events that have arrived; none at the end."""
         batch = await self._buffer.next_batch()
         if not batch and self._task.done() and not self._task.cancelled():
             self._task.result()  # raises the error of the task
         return batch
 
     async def close(self) -> None:
-        """Stop reading; if the response has not ended, close the connection."""
         if self._task.done() and not self._task.cancelled():
             self._task.exception()  # retrieved, so that asyncio does not log it
         self._task.cancel()

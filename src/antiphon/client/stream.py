@@ -18,7 +18,6 @@ class EventSource(Protocol):
     @property
     def response(self) -> Response | None:
         """The response as far as it is known."""
-        ...
 
     async def next_batch(self) -> list[Event]:
         """Return the events that have arrived, at least one; none at the end.
@@ -29,7 +28,6 @@ class EventSource(Protocol):
 
     async def close(self) -> None:
         """Stop reading; if the response has not ended, close the connection or the turn."""
-        ...
 
 
 class Stream:

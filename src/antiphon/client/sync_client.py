@@ -101,7 +101,6 @@ async def _next_batch(batches: AsyncIterator[list[T]]) -> list[T]:
 
 
 def _run_loop(loop: "asyncio.AbstractEventLoop") -> None:
-    """Run a loop until it is stopped."""
     while True:
         try:
             loop.run_forever()
@@ -186,11 +185,6 @@ class SyncStream(SyncResource[Stream]):
             for event in stream:            # typed events, one by one
                 ...
             print(stream.response)          # the response as far as it is known, at any time
-
-        for text in client.stream(model="demo", input="Hi!").text:
-            print(text, end="")
-
-        response = client.stream(model="demo", input="Hi!").final()
     """
 
     def __iter__(self) -> Iterator[Event]:
@@ -270,7 +264,6 @@ class SyncLane(SyncWrapper["Lane"]):
 
     @property
     def name(self) -> str:
-        """The name of the lane."""
         return self.wrapped.name
 
     def stream(self, **params: "Unpack[TurnParams]") -> SyncStream:

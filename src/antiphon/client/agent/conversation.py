@@ -138,11 +138,9 @@ class RemoteConversation(Conversation):
         self._conversations = client.conversations
 
     async def load(self) -> list[Item]:
-        """Return the items so far, from all pages."""
         return [item async for item in self._conversations.items(self.id)]
 
     async def add(self, items: Sequence[Item]) -> None:
-        """Add the items of a run."""
         for start in range(0, len(items), MAX_ITEMS_PER_REQUEST):
             await self._conversations.add(self.id, items[start : start + MAX_ITEMS_PER_REQUEST])
 

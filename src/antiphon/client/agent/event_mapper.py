@@ -50,26 +50,21 @@ class EventMapper:
         self.metrics = MetricsRecorder()
         self._emit = emit
         self._delay = options.smoothing_delay / 1000
-        self._round_start = ("", "", "")
-        """Message, refusal and reasoning at the start of the round."""
-        self.calls = ToolCallTracker(emit, self._delay)
-        """The calls of the round."""
         self._open_reasoning = ""
         """The content of the reasoning update that is not complete yet."""
-        self._starts_paragraph = False
-        """Whether the next text starts a new paragraph."""
-        self._has_text = False
-        """Whether text arrived in this round."""
         self._text_smoother = Smoother(
             self._emit_text, options.chunking_strategy, delay=self._delay, enabled=options.smoothing_enabled
         )
         self._reasoning_smoother = Smoother(self._emit_reasoning, "sentence", REASONING_DELAY, coalesce=True)
+        self.start_round()
 
     def start_round(self) -> None:
-        """Start a round."""
-        self._round_start = (self.message, self.refusal, self.reasoning_text)
+        """Reset what belongs to one round."""
+        self._round_start: tuple[str, str, str] = (self.message, self.refusal, self.reasoning_text)
+        """Message, refusal and reasoning at the start of the round."""
         self.calls = ToolCallTracker(self._emit, self._delay)
         self._starts_paragraph = bool(self.message)
+        """Whether the next text starts a new paragraph."""
         self._has_text = False
 
     async def reset_round(self) -> None:
@@ -318,7 +313,6 @@ class MetricsRecorder:
         self._characters = 0
 
     def record(self, text: str) -> None:
-        """Record a delta."""
         self._last = time.monotonic()
         self._first = self._first or self._last
         self._deltas += 1

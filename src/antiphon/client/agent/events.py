@@ -126,7 +126,6 @@ class AgentErrorDetails(ProtocolStruct):
 
 
 def utc_now() -> datetime:
-    """Return the current time."""
     return datetime.now(UTC)
 
 

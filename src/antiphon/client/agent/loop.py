@@ -305,7 +305,6 @@ def raise_if_cancelled() -> None:
 
 
 def sum_usage(rounds: list[events.RoundUsage], model: str) -> events.AgentUsage:
-    """Add up the tokens of a run."""
     return events.AgentUsage(
         model=model,
         prompt_tokens=sum(r.prompt_tokens for r in rounds),

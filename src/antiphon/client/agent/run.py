@@ -78,46 +78,32 @@ class AgentOptions(Struct, frozen=True, kw_only=True):
 
     max_tool_rounds: int = 100
     """Maximum number of requests to the model; then the run ends with what it has."""
-
     abort_signal: AbortSignal | None = None
     """Stops the run; cancelling its task does so too."""
-
     smoothing_enabled: bool = True
     """Emit text in even chunks. If false, emit it as it arrives, throttled by the delay."""
-
     chunking_strategy: ChunkStrategy | ChunkFunction = "word"
     """The unit of a chunk, or a function that splits text into chunks."""
-
     smoothing_delay: float = 30
     """Milliseconds between two chunks. The end of a response is never delayed."""
-
     context_strategy: ContextStrategy = field(default_factory=ContextStrategy)
     """What to cut when tool results fill the context window."""
-
     context_window: int | None = None
     """The model's context window in tokens. If None, no round is ever dropped."""
-
     use_responses_api: bool | None = None
     """True: use `/responses`. False: use `/chat/completions`. None: whichever the server has."""
-
     use_responses_websocket: bool = False
     """Use one WebSocket for the whole run; requires `use_responses_api=True`."""
-
     strict_tools: bool = True
     """Declare tools in strict mode, unless a tool decides for itself."""
-
     parallel_tools: int = 4
     """Maximum number of functions that run at the same time."""
-
     max_retries: int = 3
     """Retries per round after a 429, a 5xx or a lost connection."""
-
     retry_delay: float = 1000
     """Milliseconds before the first retry; doubles with each further one, up to 30 seconds."""
-
     fallbacks: Sequence[str] = ()
     """Models to try, in this order, when the first one is unavailable."""
-
     request: Mapping[str, object] = field(default_factory=dict[str, object])
     """Further fields of each request: temperature, reasoning, max_output_tokens and so on."""
 

@@ -225,7 +225,7 @@ class ChatEventBuffer(EventBuffer[Event], EventSink):
     """The events of a chat completion, on their way from the engine to the stream."""
 
 
-class ChatEventSource:
+class ChatEventSource(EventSource):
     """A chat completion as the events of a response."""
 
     def __init__(self, run: Run, buffer: ChatEventBuffer) -> None:
@@ -236,7 +236,6 @@ class ChatEventSource:
 
     @property
     def response(self) -> Response:
-        """The response as far as it is known."""
         return self._run.response
 
     async def wait_started(self) -> None:
@@ -251,10 +250,8 @@ class ChatEventSource:
             raise
 
     async def next_batch(self) -> list[Event]:
-        """Return the events that have arrived; none at the end."""
         return await self._buffer.next_batch()
 
     async def close(self) -> None:
-        """Stop reading; if the answer has not ended, close the connection."""
         self._task.cancel()
         await asyncio.wait([self._task])

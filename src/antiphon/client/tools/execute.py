@@ -45,7 +45,6 @@ class CallOutcome(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def duration_ms(self) -> int:
-        """Duration in milliseconds."""
         return round((self.ended_at - self.started_at) * 1000)
 
 

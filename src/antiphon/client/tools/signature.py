@@ -102,7 +102,6 @@ _PYDANTIC_ATTRIBUTES = ("__get_pydantic_core_schema__", "__pydantic_core_schema_
 
 
 def is_pydantic_model(value: object) -> "TypeGuard[BaseModel]":
-    """Return whether a value is an instance of a pydantic model."""
     module = sys.modules.get("pydantic.main")  # not imported: then nothing is an instance
     return module is not None and isinstance(value, module.BaseModel)
 

@@ -172,7 +172,6 @@ class _StrictConverter:
         return made
 
     def report(self, path: str, message: str) -> None:
-        """Add a problem."""
         self.problems.append(StrictProblem(path, message))
 
     def convert(self, schema: object, path: str, depth: int) -> object:
@@ -317,7 +316,6 @@ class _NullDropper:
         """Results by the ids of value and union. Keeping the value keeps its id unique."""
 
     def drop(self, value: object, schema: object, depth: int = 0) -> object:
-        """Remove the optional properties that are null."""
         if not is_object(schema) or depth > MAX_NULL_DEPTH:
             return value
         if isinstance(ref := schema.get("$ref"), str):

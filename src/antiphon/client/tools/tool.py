@@ -61,7 +61,6 @@ class ArgumentReader:
         return arguments
 
     def invalid_arguments_error(self, problems: Iterable[str]) -> ToolError:
-        """Build the error that lists the problems."""
         text = "; ".join(problem[:MAX_PROBLEM_LENGTH] for problem in problems)
         return ToolError(f"Tool {self.name} failed: Invalid arguments: {text}")
 
