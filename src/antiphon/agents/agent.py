@@ -139,8 +139,7 @@ class Agent:
     @property
     def models(self) -> list[str]:
         """The names of this agent's models."""
-        others = [f"{self.name}/{entry}" for entry in self.entries if entry != DEFAULT_ENTRY]
-        return [self.name, *others]
+        return [self.name, *(f"{self.name}/{entry}" for entry in self.entries if entry != DEFAULT_ENTRY)]
 
     def entry(self, name: str) -> Callable[[F], F]:
         """Add another entry: the model `agent/name`."""

@@ -244,10 +244,9 @@ def compose_answer(turn: Turn) -> str:
     messages = [item for item in turn.items if isinstance(item, Message)]
     content = [part for message in messages for part in message.content]
     seen = [f"You said: {turn.text}"]
-    if images := sum(isinstance(part, InputImage) for part in content):
-        seen.append(f"I was shown {images} image{'s' * (images > 1)}.")
-    if files := sum(isinstance(part, InputFile) for part in content):
-        seen.append(f"I was given {files} file{'s' * (files > 1)}.")
+    for kind, sentence in ((InputImage, "I was shown {} image{}."), (InputFile, "I was given {} file{}.")):
+        if count := sum(isinstance(part, kind) for part in content):
+            seen.append(sentence.format(count, "s" * (count > 1)))
     if len(messages) > 1:
         seen.append(f"This conversation has {len(messages)} messages.")
     return " ".join(["Hello from Antiphon's demo model.", *seen])

@@ -132,8 +132,7 @@ class Background:
             logged = None
             synth = Synth(stored.response, ids=new_id, clock=self._clock)
         events = [] if logged else synth.start()
-        for part in _estimate_usage(stored, synth.response):
-            synth.feed(part)
+        synth.feed_all(_estimate_usage(stored, synth.response))
         if error is None:
             synth.feed(parts.Finish("cancelled"))
         events += synth.fail(error) if error else synth.end()

@@ -284,8 +284,7 @@ class Engine:
         )
         # With a model, the fallback warns of unused fields: the adapter knows which are used.
         warnings = [] if generate else warn_of_unused_fields(request)
-        for warning in warnings + warn_of_unpaired_calls(first.unpaired_call_ids):
-            synth.feed(warning)
+        synth.feed_all(warnings + warn_of_unpaired_calls(first.unpaired_call_ids))
         persistence = ResponsePersistence(
             response=response,
             store=self.store if request.store else None,

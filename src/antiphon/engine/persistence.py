@@ -67,9 +67,8 @@ class ContextCache:
     def add(self, id: str, context: Context, *, tenant: str = "") -> None:
         """Add the context of a response, unless a response in it was deleted meanwhile."""
         self.evict(id, tenant=tenant)
-        if self._deleted and any((tenant, one) in self._deleted for one in context.responses):
-            return
-        if context.size > self._max_bytes:
+        is_deleted = self._deleted and any((tenant, one) in self._deleted for one in context.responses)
+        if is_deleted or context.size > self._max_bytes:
             return
         self._contexts[tenant, id] = (context, self._clock())
         # Items that contexts share count in each: an overestimate whichever is removed first.
@@ -256,9 +255,7 @@ class IdempotencyKeys:
         """Release the key of a response that was discarded, if it had one."""
         if id in self._responses:
             del self._responses[id]
-            taken = [key for key, (claim, _) in self._claims.items() if claim.response_id == id]
-            for key in taken:
-                del self._claims[key]
+            del self._claims[next(key for key, (claim, _) in self._claims.items() if claim.response_id == id)]
 
     def _remove_expired(self) -> None:
         oldest = self._clock() - KEY_SECONDS

@@ -45,10 +45,6 @@ MAX_ADAPTERS_TRIED = 5
 ERROR_BODY_SECONDS = 3.0
 """How long to wait for the body of an error response."""
 
-# A model's name may become part of a URL path, where these segments would lead to another path.
-PATH_SEPARATORS = re.compile(r"[/\\]")
-DOT_SEGMENTS = frozenset({".", ".."})
-
 
 class ProviderClient:
     """Sends requests to one provider: credentials, retries, error responses."""
@@ -80,8 +76,7 @@ class ProviderClient:
 
     def learn_adapter(self, model: str, adapter: Adapter) -> None:
         """Use an adapter that has worked for all further requests to a model."""
-        name = f"{self.provider.name}/{model}"
-        logger.info("%.100r uses the adapter '%s' from now on", name, adapter.name)
+        logger.info("%.100r uses the adapter '%s' from now on", f"{self.provider.name}/{model}", adapter.name)
         if len(self._learned_adapters) >= MAX_LEARNED_MODELS:
             self._learned_adapters.clear()  # one more failed request each, and they are back
         if type(before := self.adapter_for_model(model)) is type(adapter):
@@ -384,7 +379,8 @@ class UnavailableModel(Model):
 
 def is_valid_model_name(model: str) -> bool:
     """Tell whether a model name is safe in a URL path."""
-    return bool(model) and DOT_SEGMENTS.isdisjoint(PATH_SEPARATORS.split(model))
+    # These segments would lead to another path.
+    return bool(model) and {".", ".."}.isdisjoint(re.split(r"[/\\]", model))
 
 
 def redact_error(error: ErrorPayload, redact: Callable[[str], str]) -> ErrorPayload:

@@ -98,18 +98,14 @@ class ToolChoiceFilter:
         self._call_required = False
         if self._restricts_names and call.name not in self._allowed_names:
             return self._reject_call(call, "tool_not_allowed", "which tool_choice does not allow")
-        first = self._accepted_call
-        if self._single_call and first and self._is_second_call(call, first):
-            reason = "beside another call, which was not wanted"
-            return self._reject_call(call, "parallel_call", reason)
-        self._rejected_keys.discard(call.key)
-        self._accepted_call = (call.key, call.call_id or (first or (0, ""))[1])
-        return call
-
-    def _is_second_call(self, call: parts.Call, accepted: tuple[parts.Key, str]) -> bool:
+        first_key, first_id = self._accepted_call or (call.key, "")
         # Providers may repeat the name of a call, and a new id on a known key is a new call.
-        key, call_id = accepted
-        return call.key != key or bool(call.call_id and call_id and call.call_id != call_id)
+        is_second = call.key != first_key or (call.call_id and first_id and call.call_id != first_id)
+        if self._single_call and is_second:
+            return self._reject_call(call, "parallel_call", "beside another call, which was not wanted")
+        self._rejected_keys.discard(call.key)
+        self._accepted_call = (call.key, call.call_id or first_id)
+        return call
 
     def _reject_call(self, call: parts.Call, code: str, reason: str) -> Part | None:
         repeated = call.key in self._rejected_keys and not call.call_id

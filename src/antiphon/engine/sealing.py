@@ -182,14 +182,12 @@ class ItemSealer(Struct, frozen=True):
         match item:
             case Reasoning() if item.encrypted_content or (self.seal_all_reasoning and item.content):
                 text = [content_text(part) for part in item.content or []]
-                content = item.encrypted_content or None
-                reasoning = SealedReasoning(self.tenant, self.origin, content, text)
-                return replace(item, encrypted_content=self.key_ring.encrypt(reasoning))
+                content = SealedReasoning(self.tenant, self.origin, item.encrypted_content or None, text)
             case Compaction():
-                relayed = SealedProviderCompaction(self.tenant, self.origin, item.encrypted_content)
-                return replace(item, encrypted_content=self.key_ring.encrypt(relayed))
+                content = SealedProviderCompaction(self.tenant, self.origin, item.encrypted_content)
             case _:
                 return item
+        return replace(item, encrypted_content=self.key_ring.encrypt(content))
 
     def seal_compaction(self, summary: str | list[Item], id: str) -> Compaction:
         """Return a compaction item with a summary, or with items that replace the conversation."""

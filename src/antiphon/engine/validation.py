@@ -2,8 +2,6 @@
 
 from collections.abc import Iterable
 
-from msgspec import UNSET
-
 from antiphon.protocol import parts
 from antiphon.protocol.errors import RequestError
 from antiphon.protocol.items import ExtensionContent, Item, Message
@@ -94,14 +92,10 @@ def warn_of_unused_fields(request: Request) -> list[parts.Warn]:
         ("reasoning", request.reasoning),
         ("stream_options", request.stream_options),
     ]
-    for index, tool in enumerate(request.tools):
-        if isinstance(tool, FunctionTool):
-            holders.append((f"tools[{index}]", tool))
+    holders += ((f"tools[{index}]", tool) for index, tool in enumerate(request.tools) if isinstance(tool, FunctionTool))
     found: list[parts.Warn] = []
     for path, value in holders:
-        if value is None or value.extra is UNSET:
-            continue
-        for name in list_unknown_fields(value):
+        for name in list_unknown_fields(value) if value else ():
             meant = EQUIVALENT_FIELDS.get(name) if not path else None
             hint = f" Did you mean '{meant}'?" if meant else ""
             found.append(make_unused_field_warning(name, join_path(path, name), hint))

@@ -28,8 +28,6 @@ TenantKey = tuple[str, str]
 
 
 class _ConversationRecord(Struct):
-    """A conversation and its items."""
-
     conversation: StoredConversation
     items: list[Item] = field(default_factory=list[Item])
 
@@ -52,7 +50,6 @@ class _ResponseRecord(Struct):
     """How many events retention has deleted, from the front."""
 
     def as_stored(self) -> StoredResponse:
-        """Return the response as the store returns it."""
         last = self.swept + len(self.events) - 1
         return StoredResponse(self.response, self.request, self.conversation, self.epoch, last)
 

@@ -211,18 +211,15 @@ def _decode_xaibo_item(row: sqlite3.Row) -> Item:
     return cast("Item", decode_as(Item, drop_none(fields)))
 
 
-_THREADS = """
+def _add_threads(connection: sqlite3.Connection) -> None:
+    connection.execute("""
 CREATE TABLE hashbrown_threads (
     tenant TEXT NOT NULL,
     id TEXT NOT NULL,
     messages BLOB NOT NULL,                 -- JSON, opaque to the store
     saved_at INTEGER NOT NULL,
     PRIMARY KEY (tenant, id)
-)"""
-
-
-def _add_threads(connection: sqlite3.Connection) -> None:
-    connection.execute(_THREADS)
+)""")
     connection.execute("CREATE INDEX hashbrown_threads_saved ON hashbrown_threads (saved_at)")
 
 

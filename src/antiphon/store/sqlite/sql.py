@@ -251,7 +251,7 @@ def items_from_json(text: str) -> list[Item]:
 def conversation_from_row(row: sqlite3.Row) -> StoredConversation:
     """Return the conversation of a row."""
     metadata = msgspec.json.decode(row["metadata"], type=dict[str, str])
-    return StoredConversation(id=row["id"], created_at=row["created_at"], metadata=metadata)
+    return StoredConversation(row["id"], row["created_at"], metadata)
 
 
 def _to_json(value: object) -> str | None:
