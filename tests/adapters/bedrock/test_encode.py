@@ -132,6 +132,25 @@ SAME = {
             ]
         },
     ),
+    "a file whose format only its name tells": (
+        {
+            "input": user_input(
+                {
+                    "type": "input_file",
+                    "filename": "table.CSV",
+                    "file_data": "data:application/octet-stream;base64," + base64.b64encode(b"a,b").decode(),
+                },
+                {"type": "input_text", "text": "What?"},
+            )
+        },
+        {
+            "messages": [
+                user_message(
+                    {"document": {"format": "csv", "name": "table", "source": {"bytes": b"a,b"}}}, {"text": "What?"}
+                )
+            ]
+        },
+    ),
     "outputs with images and files": (
         {
             "input": [

@@ -232,13 +232,11 @@ class AnthropicDecoder(Decoder):
 
     def _web_search_item(self, block: wire_types.ContentBlock) -> ExtensionItem:
         """Return a web search as OpenAI's item."""
-        results = block.content if is_array(block.content) else None
-        query = self._search_queries.get(block.tool_use_id or "") or ""
-        action = {"type": "search", "query": query}
+        action = {"type": "search", "query": self._search_queries.get(block.tool_use_id or "") or ""}
         if self._wants_sources:
-            pages = [page for page in results or [] if is_object(page)]
+            pages = filter(is_object, as_array(block.content))
             action["sources"] = [{"type": "url", "url": page.get("url")} for page in pages]
-        status = "failed" if results is None else "completed"
+        status = "completed" if is_array(block.content) else "failed"
         return ExtensionItem(type="openai:web_search_call", status=status, extra={"action": action})
 
     def _usage_parts(self, usage: wire_types.Usage | None) -> list[Part]:

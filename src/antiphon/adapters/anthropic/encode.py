@@ -209,9 +209,8 @@ def _encode_thinking(sealed: str) -> list[JsonObject]:
     state = decode_as(SealedThinking, sealed) or SealedThinking()
     if state.redacted:
         return [{"type": "redacted_thinking", "data": state.redacted}]
-    if not state.signature:
-        return []
-    return [{"type": "thinking", "thinking": state.thinking, "signature": state.signature}]
+    thinking: JsonObject = {"type": "thinking", "thinking": state.thinking, "signature": state.signature}
+    return [thinking] if state.signature else []
 
 
 def _encode_content(part: items.Content) -> list[JsonObject]:
@@ -303,7 +302,7 @@ def _encode_tool_choice(prompt: Prompt, choice: ToolChoice) -> JsonObject | None
 
 
 def tool_call_instruction(prompt: Prompt, claude: Claude) -> str | None:
-    """Return the instruction that replaces a forced call, and the choice, for models that cannot be forced.
+    """Return the instruction that replaces the tool choice for models that cannot be forced to call a tool.
 
     Raises RequestError for any tool but `json_via_tool`'s: only that one's result is checked, so
     only there does a model that ignores the instruction lead to an error.

@@ -9,9 +9,10 @@ from collections.abc import Mapping
 from typing import ClassVar
 from urllib.parse import quote
 
+from antiphon.adapters.anthropic.models import CLAUDE_NAME
 from antiphon.adapters.base import Adapter, ConfigSource, Decoder, Prompt, Provider
 from antiphon.adapters.bedrock.decode import BedrockDecoder
-from antiphon.adapters.bedrock.encode import SLUG, encode_body, find_claude, supports_strict_tools
+from antiphon.adapters.bedrock.encode import SLUG, encode_body, find_claude
 from antiphon.adapters.errors import ErrorInfo, parse_error
 from antiphon.protocol.struct import as_object
 from antiphon.transport.request import AwsSignature, Credential, Upstream
@@ -31,6 +32,8 @@ AWS_CREDENTIAL_VARIABLES = (
 
 REGION_IN_URL = re.compile(r"//bedrock-runtime(?:-fips)?\.([a-z0-9-]+)\.")
 VENDORS = "ai21 amazon anthropic cohere deepseek meta mistral moonshot openai".split()
+# Only these versions of Claude accept `strict` through Converse; older and newer ones reject it.
+STRICT_CLAUDE_VERSIONS = frozenset({("4", "5"), ("4", "6")})
 AUTHENTICATION_ERRORS = frozenset(
     """UnrecognizedClientException InvalidSignatureException IncompleteSignatureException
     ExpiredTokenException MissingAuthenticationTokenException InvalidClientTokenId""".split()
@@ -102,8 +105,11 @@ class Bedrock(Adapter):
 
     def missing_features(self, model: str) -> frozenset[str]:
         """Return the features whose fields a model rejects."""
-        claude = find_claude(model)
-        supported = {"strict_tools": supports_strict_tools(model), "json_schema": not claude or claude.supports_schemas}
+        if (claude := find_claude(model)) is None:
+            return frozenset()
+        found = CLAUDE_NAME.search(model)
+        is_strict = found is not None and (found["major"], found["minor"]) in STRICT_CLAUDE_VERSIONS
+        supported = {"strict_tools": is_strict, "json_schema": claude.supports_schemas}
         return frozenset(name for name in supported if not supported[name])
 
     def encode(self, prompt: Prompt) -> Upstream:

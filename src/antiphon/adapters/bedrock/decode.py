@@ -15,7 +15,7 @@ from antiphon.adapters.conversation import dropped_call_warning, history_tool_na
 from antiphon.adapters.errors import ErrorInfo
 from antiphon.adapters.json_access import drop_empty, to_json_text
 from antiphon.protocol import parts
-from antiphon.protocol.items import ExtensionAnnotation, TextAnnotation, UrlCitation
+from antiphon.protocol.items import ExtensionAnnotation, UrlCitation
 from antiphon.protocol.parts import Part
 from antiphon.protocol.struct import as_object
 from antiphon.protocol.surrogates import repair_surrogates
@@ -218,11 +218,8 @@ def decode_citation(citation: wire_types.Citation, key: int, length: int) -> Par
     """Return a citation as an annotation of its whole block, which has `length` characters."""
     location = citation.location or {}
     url = as_object(location.get("web")).get("url", citation.source)
-    annotation: TextAnnotation
     if isinstance(url, str) and url.startswith(("https://", "http://")):
         title = citation.title or url
-        annotation = UrlCitation(url=url, title=title, start_index=0, end_index=length)
-    else:
-        fields = {"title": citation.title, "source": citation.source, "location": location}
-        annotation = ExtensionAnnotation(type="bedrock:citation", extra=drop_empty(fields))
-    return parts.Annotation(annotation, key)
+        return parts.Annotation(UrlCitation(url=url, title=title, start_index=0, end_index=length), key)
+    fields = {"title": citation.title, "source": citation.source, "location": location}
+    return parts.Annotation(ExtensionAnnotation(type="bedrock:citation", extra=drop_empty(fields)), key)

@@ -8,7 +8,6 @@ rules of Anthropic's own API apply.
 """
 
 import re
-from typing import cast
 
 from msgspec import Struct
 
@@ -38,7 +37,7 @@ from antiphon.adapters.features import EFFORTS_LOW_TO_HIGH, EFFORTS_WITHOUT_MINI
 from antiphon.adapters.json_access import decode_as, drop_empty, parse_arguments, to_json_text
 from antiphon.protocol import items
 from antiphon.protocol.request import JsonSchemaFormat, ReasoningConfig
-from antiphon.protocol.struct import JsonObject
+from antiphon.protocol.struct import JsonObject, as_object
 from antiphon.protocol.tools import ExtensionTool, ExtensionToolChoice, FunctionToolChoice, Tool, ToolChoice
 
 SLUG = "bedrock:"
@@ -215,7 +214,7 @@ def _encode_reasoning(sealed: str) -> list[JsonObject]:
 
 def _add_document_names(blocks: list[JsonObject]) -> None:
     """Add the names of documents as text if there is no other; Converse demands a text."""
-    names = [cast("JsonObject", b["document"])["name"] for b in blocks if "document" in b]
+    names = [as_object(block["document"])["name"] for block in blocks if "document" in block]
     if names and not any("text" in block for block in blocks):
         blocks.append({"text": ", ".join(map(str, names))})
 
@@ -266,10 +265,6 @@ def _encode_text_format(prompt: Prompt) -> JsonObject | None:
     return {"type": "json_schema", "structure": {"jsonSchema": drop_empty(fields)}}
 
 
-# Only these versions of Claude accept `strict` through Converse; older and newer ones reject it.
-STRICT_CLAUDE_VERSIONS = frozenset({("4", "5"), ("4", "6")})
-
-
 class ThinkingOptions(Struct):
     """The reasoning options of one request."""
 
@@ -285,14 +280,6 @@ class ThinkingOptions(Struct):
 def find_claude(model: str) -> models.Claude | None:
     """Return what a Claude model supports, or None for any other model."""
     return models.lookup_claude(model) if "anthropic." in model else None
-
-
-def supports_strict_tools(model: str) -> bool:
-    """Tell whether a model accepts strict tools."""
-    if find_claude(model) is None:
-        return True
-    found = models.CLAUDE_NAME.search(model)
-    return found is not None and (found["major"], found["minor"]) in STRICT_CLAUDE_VERSIONS
 
 
 def _encode_other_thinking(prompt: Prompt) -> ThinkingOptions:

@@ -35,17 +35,9 @@ BEFORE_GEMINI_3 = re.compile(r"gemini-[12]\b")
 BUDGET_MODELS = re.compile(r"gemini-2\.5\b")
 # Other models reject the level MINIMAL.
 MINIMAL_LEVEL_MODELS = re.compile(r"gemini-3(?:\.[0-6])?-flash")
-THINKING_BUDGETS = {
-    "none": 0,
-    "minimal": 512,
-    "low": 1024,
-    "medium": 8192,
-    "high": 24_576,
-    "xhigh": 24_576,
-    "max": 24_576,
-}
+THINKING_BUDGETS = {"none": 0, "minimal": 512, "low": 1024, "medium": 8192, "high": 24576, "xhigh": 24576, "max": 24576}
 # 2.5 Pro cannot turn thinking off.
-PRO_THINKING_BUDGETS = THINKING_BUDGETS | {"none": 128, "xhigh": 32_768, "max": 32_768}
+PRO_THINKING_BUDGETS = THINKING_BUDGETS | {"none": 128, "xhigh": 32768, "max": 32768}
 
 
 def encode_body(prompt: Prompt) -> JsonObject:
@@ -126,6 +118,7 @@ class ContentsEncoder:
     def __init__(self, prompt: Prompt) -> None:
         self._prompt = prompt
         self._is_old_model = is_before_gemini_3(prompt.model)
+        self._requires_signatures = _strip_path(prompt.model).startswith("gemini-") and not self._is_old_model
         self._call_names: dict[str, str] = {}
         self._calls_without_id: set[str] = set()
 
@@ -145,7 +138,7 @@ class ContentsEncoder:
             is_tool = turn.role == "tool"
             parts = self._encode_tool_outputs(turn) if is_tool else self._encode_items(turn)
             first_call = next((part for part in parts if "functionCall" in part), None)
-            if first_call and index > last_user and _requires_signatures(self._prompt.model):
+            if first_call and index > last_user and self._requires_signatures:
                 first_call.setdefault("thoughtSignature", SKIP_SIGNATURE_CHECK)
             if parts:
                 contents.append({"role": "model" if turn.role == "assistant" else "user", "parts": parts})
@@ -282,10 +275,6 @@ def _strip_path(model: str) -> str:
 def is_before_gemini_3(model: str) -> bool:
     """Tell whether a model is older than Gemini 3."""
     return BEFORE_GEMINI_3.match(_strip_path(model)) is not None
-
-
-def _requires_signatures(model: str) -> bool:
-    return _strip_path(model).startswith("gemini-") and not is_before_gemini_3(model)
 
 
 def _encode_thinking(prompt: Prompt) -> JsonObject | None:
