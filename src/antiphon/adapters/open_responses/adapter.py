@@ -5,7 +5,7 @@ asks the server to store nothing. Encrypted reasoning is always requested, to se
 server without a `/responses` endpoint is asked in Chat Completions instead.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import ClassVar, cast
 
 from msgspec import UNSET
@@ -65,8 +65,7 @@ def encode_body(prompt: Prompt, *, reasoning: bool, is_openai: bool) -> JsonObje
             body[name] = ENCODERS.get(name, _encode_value)(value)
     if request.extra is not UNSET:
         # Fields that nobody here knows are the server's affair, but for Antiphon's own extensions.
-        own = [name for name in request.extra if name.startswith("antiphon:")]
-        body |= omit(request.extra, own)
+        body |= {name: value for name, value in request.extra.items() if not name.startswith("antiphon:")}
     include = [name for name in request.include if name != INCLUDE_ENCRYPTED_REASONING]
     include += [INCLUDE_ENCRYPTED_REASONING] if reasoning else []
     body |= {"include": include} if include else {}
@@ -81,8 +80,10 @@ def encode_items(items: Sequence[Item], *, reasoning: bool, is_openai: bool) -> 
     encoded: list[JsonObject] = []
     is_followed = False
     for item in reversed(items):
-        if isinstance(item, Reasoning) and not (reasoning and is_followed and _is_readable(item)):
-            continue
+        if isinstance(item, Reasoning):
+            seal = item.encrypted_content
+            if not (reasoning and is_followed and seal) or seal.startswith(CHAT_SEAL_PREFIX):
+                continue
         encoded.append(_encode_item(item, is_openai=is_openai))
         is_followed = _is_output(item)
     return encoded[::-1]
@@ -116,11 +117,6 @@ def _encode_item(item: Item, *, is_openai: bool) -> JsonObject:
     return fields
 
 
-def _is_readable(item: Reasoning) -> bool:
-    """Return whether the server can read an item's encrypted content, which chat may have made."""
-    return bool(item.encrypted_content) and not item.encrypted_content.startswith(CHAT_SEAL_PREFIX)
-
-
 def _is_output(item: Item) -> bool:
     """Return whether the model has made an item."""
     if isinstance(item, Message):
@@ -146,13 +142,11 @@ def _encode_text(value: object) -> object:
     return fields | {"format": format}
 
 
-def _encode_tools(value: object) -> object:
-    return [_encode_without_nulls(tool) for tool in as_array(value)]
-
-
-ENCODERS = {"text": _encode_text, "tools": _encode_tools, "reasoning": _encode_without_nulls}
-
-
+ENCODERS: dict[str, Callable[[object], object]] = {
+    "text": _encode_text,
+    "tools": lambda tools: [_encode_without_nulls(tool) for tool in as_array(tools)],
+    "reasoning": _encode_without_nulls,
+}
 MISSING_ENDPOINT_STATUSES = frozenset({404, 405, 501})
 REASONING_UNSUPPORTED_PHRASES = (
     "encrypted content is not supported",
@@ -193,13 +187,11 @@ class OpenResponses(Adapter):
         self._chat_fallback = chat_fallback
         """Whether a server without `/responses` is asked in Chat Completions."""
 
-    def supports_tool(self, type: str) -> bool:
-        """Accept every tool that is not private to another adapter."""
-        return self.supports_item(type)
-
     def supports_item(self, type: str) -> bool:
         """Accept every `slug:name` that is not private to another adapter."""
         return is_extension_type(type) and type.partition(":")[0] not in PRIVATE_SLUGS
+
+    supports_tool = supports_item
 
     def encode(self, prompt: Prompt) -> Upstream:
         """Encode a prompt as a Responses request."""
@@ -223,8 +215,7 @@ class OpenResponses(Adapter):
             changes = {"adapter": "openai", "base_url": self.base_url, "api_key_env": key}
             return make_adapter(replace(self.provider, **changes))
         if self._always_reasoning and is_reasoning_unsupported(error):
-            chat = self._chat_fallback
-            return OpenResponses(self.provider, always_reasoning=False, chat_fallback=chat)
+            return OpenResponses(self.provider, always_reasoning=False, chat_fallback=self._chat_fallback)
         return None
 
     def parse_error(self, status: int, headers: Mapping[str, str], body: object) -> ErrorInfo:

@@ -49,9 +49,8 @@ class OpenResponsesDecoder(Decoder):
 
     def __init__(self, adapter: Adapter) -> None:
         super().__init__(adapter, sse.Decoder(MAX_EVENT_BYTES))
-        strict = adapter.provider.strict
         # New event types of OpenAI's are dropped, so they break nothing.
-        self._checker = ForeignChecker(strict=strict, extensions=False)
+        self._checker = ForeignChecker(strict=adapter.provider.strict, extensions=False)
         self._reader = ForeignReader(
             read_error=lambda raw: adapter.failure_part(read_error(raw)).error, checker=self._checker, slug=SLUG
         )
@@ -276,8 +275,7 @@ class PartMapper:
         if is_new:
             status = "incomplete" if message.status == "incomplete" else "completed"
             kept: list[Content] = [part for part in content if part]
-            phase = item.phase or UNSET
-            whole = items.Message(role="assistant", status=status, content=kept, phase=phase)
+            whole = items.Message(role="assistant", status=status, content=kept, phase=item.phase or UNSET)
             return [*found, self._whole_part(item, whole)]
         for index, part in enumerate(content):
             found += self._remaining_content(item, index, part) if part else []
@@ -286,8 +284,7 @@ class PartMapper:
     def _reasoning_parts(self, item: EmittedItem, reasoning: items.Reasoning) -> list[Part]:
         content = [items.ReasoningText(text=_text_in(part)) for part in reasoning.content or []]
         summary = [items.SummaryText(text=_text_in(part)) for part in reasoning.summary]
-        has_raw = any(type_ == "reasoning_text" for type_, _ in item.texts)
-        is_raw = has_raw or any(part.text for part in content)
+        is_raw = any(part.text for part in content) or any(type_ == "reasoning_text" for type_, _ in item.texts)
         seal = reasoning.encrypted_content or (UNSEALED_REASONING if is_raw else "")
         if not item.texts:
             whole = items.Reasoning(summary=[*summary], content=[*content] or UNSET, encrypted_content=seal or UNSET)

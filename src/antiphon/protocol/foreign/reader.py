@@ -12,20 +12,9 @@ from typing import cast
 from msgspec import UNSET
 from msgspec.structs import replace
 
+from antiphon.protocol import events
 from antiphon.protocol.errors import ErrorPayload, RemoteProtocolError
-from antiphon.protocol.events import (
-    TERMINAL_EVENTS,
-    DeltaEvent,
-    ErrorEvent,
-    Event,
-    ExtensionEvent,
-    LifecycleEvent,
-    ResponseCompleted,
-    ResponseCreated,
-    ResponseFailed,
-    ResponseIncomplete,
-    part_of,
-)
+from antiphon.protocol.events import DeltaEvent, Event, part_of
 from antiphon.protocol.fold import Fold
 from antiphon.protocol.foreign.lenient import LenientReader
 from antiphon.protocol.foreign.repair import ItemTracker, TrackedItem
@@ -35,7 +24,11 @@ from antiphon.protocol.response import Response, ResponseError
 from antiphon.protocol.struct import InvalidValueError, JsonObject, as_object, omit
 from antiphon.protocol.surrogates import SurrogateJoiner
 
-TERMINAL_EVENT_BY_STATUS = {"failed": ResponseFailed, "incomplete": ResponseIncomplete, "cancelled": ResponseIncomplete}
+TERMINAL_EVENT_BY_STATUS = {
+    "failed": events.ResponseFailed,
+    "incomplete": events.ResponseIncomplete,
+    "cancelled": events.ResponseIncomplete,
+}
 UNREADABLE = "antiphon:unreadable"
 EMPTY_RESPONSE = Response(id="", created_at=0, model="")
 
@@ -70,7 +63,9 @@ class ForeignReader:
         self._after = after
         self._from_start = after < 0
         self._fold = Fold()
-        self._has_response = False
+        # The stream may have no event that carries a response.
+        self._fold.feed(events.ResponseCreated(sequence_number=0, response=EMPTY_RESPONSE))
+        self._has_events = False
         self._final: Response | None = None
         self._joiners: dict[str, SurrogateJoiner] = {}
         self._last_delta: DeltaEvent | None = None
@@ -83,9 +78,7 @@ class ForeignReader:
     @property
     def response(self) -> Response | None:
         """The response as far as it is known; None before the first event."""
-        if self._final is not None:
-            return self._final
-        return self._fold.response if self._has_response else None
+        return self._final or (self._fold.response if self._has_events else None)
 
     def feed(self, raw: object) -> list[Event]:
         """Read one event; raises RemoteProtocolError if the checker does."""
@@ -139,7 +132,7 @@ class ForeignReader:
 
     def feed_response(self, response: Response) -> list[Event]:
         """Take a whole response for the end of the stream."""
-        kind = TERMINAL_EVENT_BY_STATUS.get(response.status, ResponseCompleted)
+        kind = TERMINAL_EVENT_BY_STATUS.get(response.status, events.ResponseCompleted)
         return self._accept(kind(sequence_number=self.last_number + 1, response=response), None)
 
     def reconnect(self) -> None:
@@ -156,8 +149,7 @@ class ForeignReader:
         last = cast("DeltaEvent", self._last_delta)
         kind, raw["type"] = type(last), last.type
         raw["sequence_number"] = self.last_number
-        if "stream_id" in raw:
-            del raw["stream_id"]
+        raw.pop("stream_id", None)
         try:
             return cast("Callable[..., Event]", kind)(**raw)
         except TypeError:  # it has an unknown field
@@ -167,9 +159,9 @@ class ForeignReader:
         self._misfits.clear()
         name = sent.get("type")
         if name == "error":
-            return ErrorEvent(sequence_number=number, error=self._read_error(sent))
+            return events.ErrorEvent(sequence_number=number, error=self._read_error(sent))
         if not isinstance(name, str):
-            return ExtensionEvent(type=UNREADABLE, sequence_number=number, extra={"data": raw})
+            return events.ExtensionEvent(type=UNREADABLE, sequence_number=number, extra={"data": raw})
         return self._lenient.read_event(sent, number)
 
     def _join_surrogates(self, sent: JsonObject) -> JsonObject:
@@ -186,24 +178,19 @@ class ForeignReader:
 
     def _accept(self, event: Event, tracked: TrackedItem | None) -> list[Event]:
         """Fold an event; return it after the opening events that are missing before it."""
-        if isinstance(event, ErrorEvent):
+        if isinstance(event, events.ErrorEvent):
             self.error = event.error
-        elif isinstance(event, TERMINAL_EVENTS):
+        elif isinstance(event, events.TERMINAL_EVENTS):
             event = self._complete_response(event)
         is_known = tracked is not None and tracked.has(event)
         missing = tracked.open(event) if tracked else []
         # Folding an item or a part that was added before would empty it.
         for one in missing if is_known else (*missing, event):
-            self._fold_event(one)
+            with suppress(RemoteProtocolError):  # the event's item is done already
+                self._fold.feed(one)
+        self._has_events = True
         # What is missing at the start of a resumed stream came before it.
         return [*missing, event] if self._from_start else [event]
-
-    def _fold_event(self, event: Event) -> None:
-        if not self._has_response and not isinstance(event, LifecycleEvent):
-            self._fold.feed(ResponseCreated(sequence_number=0, response=EMPTY_RESPONSE))
-        self._has_response = True
-        with suppress(RemoteProtocolError):  # the event's item is done already
-            self._fold.feed(event)
 
     def _remember_delta(self, event: DeltaEvent, sent: JsonObject) -> None:
         # Deltas that have to be assigned to another item take the long way, each of them.
@@ -223,17 +210,14 @@ class ForeignReader:
 
     def _complete_response(self, event: Event) -> Event:
         """Add to the last event what it lacks and the stream has: the id, the items, the error."""
-        response = cast("ResponseFailed", event).response
-        known = self._fold.response if self._has_response else EMPTY_RESPONSE
+        response, known = cast("events.ResponseFailed", event).response, self._fold.response
         if not response.id:
             response = replace(response, id=known.id, model=known.model, created_at=known.created_at)
         # Some servers end their streams with an empty `output`.
-        if not response.output and known.output:
-            finished = [_finish_item(item, response.status) for item in known.output]
-            response = replace(response, output=finished)
+        if not response.output:
+            response = replace(response, output=[_finish_item(item, response.status) for item in known.output])
         if response.status == "failed" and response.error is None and self.error is not None:
-            code = self.error.code or self.error.type
-            error = ResponseError(code=code, message=self.error.message)
+            error = ResponseError(code=self.error.code or self.error.type, message=self.error.message)
             response = replace(response, error=error)
         self.ended = True
         self._final = response

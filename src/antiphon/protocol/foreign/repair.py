@@ -10,33 +10,26 @@ from typing import cast
 from msgspec import UNSET, Struct, field
 from msgspec.structs import replace
 
+from antiphon.protocol import events
 from antiphon.protocol.events import (
-    OUTPUT_TEXT,
-    SUMMARY_TEXT,
-    TEXT_EVENTS,
-    TEXT_KINDS,
     ContentEvent,
-    ContentPartAdded,
     Event,
-    EventFactory,
     ItemEvent,
     OutputItemAdded,
     OutputItemDone,
-    ReasoningSummaryPartAdded,
     SummaryEvent,
-    TextKind,
     part_of,
 )
 from antiphon.protocol.items import Content, FunctionCall, Item, Message, Reasoning
 from antiphon.protocol.struct import JsonObject, as_string
 
-STREAMED_TYPES = frozenset(kind.item_type for kind in TEXT_EVENTS.values())
+STREAMED_TYPES = frozenset(kind.item_type for kind in events.TEXT_EVENTS.values())
 """The types of items that stream text. All others count as one kind, the empty one."""
 
 # Tuples: `isinstance` is slow for a union, and slower for one that is made on the spot.
 ITEM_EVENTS = (OutputItemAdded, OutputItemDone)
 PART_EVENTS = (ContentEvent, SummaryEvent)
-PART_ADDED = (ContentPartAdded, ReasoningSummaryPartAdded)
+PART_ADDED = (events.ContentPartAdded, events.ReasoningSummaryPartAdded)
 MAX_INDEX = 2**31
 
 
@@ -181,11 +174,11 @@ def _kind_of(item: Item) -> str:
     return item.type if item.type in STREAMED_TYPES else ""
 
 
-def _text_kind(event: ItemEvent) -> TextKind:
+def _text_kind(event: ItemEvent) -> events.TextKind:
     if isinstance(event, SummaryEvent):
-        return SUMMARY_TEXT
+        return events.SUMMARY_TEXT
     part = cast("Content | None", getattr(event, "part", None))
-    return TEXT_EVENTS.get(type(event)) or TEXT_KINDS.get(part.type if part else "", OUTPUT_TEXT)
+    return events.TEXT_EVENTS.get(type(event)) or events.TEXT_KINDS.get(part.type if part else "", events.OUTPUT_TEXT)
 
 
 def _item_added(tracked: TrackedItem, event: Event) -> Event:
@@ -215,7 +208,7 @@ def _part_added(event: ContentEvent | SummaryEvent) -> Event:
     """Make the event that should have added a part, which is empty at that time."""
     kind = _text_kind(event)
     index_field, index = part_of(event)
-    return cast("EventFactory", kind.part_added_event)(
+    return cast("events.EventFactory", kind.part_added_event)(
         sequence_number=event.sequence_number,
         item_id=event.item_id,
         output_index=event.output_index,

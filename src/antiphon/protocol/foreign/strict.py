@@ -57,18 +57,15 @@ class ForeignChecker:
         self._check_number(sent.get("sequence_number"), name)
         if not self._is_checking:
             return
-        # Some servers send "response.cancelled", which the specification does not have.
-        is_unknown = isinstance(event, ExtensionEvent) or name == "response.cancelled"
-        try:
-            _raise_first(misfits)
-            if not is_unknown:
-                self._feed(event, **_checked_values(event, sent, misfits))
-            elif self._extensions:
-                self._feed(ExtensionEvent(type=extension_event_type(name), sequence_number=0))
-        except InvalidValueError as error:
+        if misfit := _find_problem(misfits):
             # The state is unknown from here on: later events would seem to break rules.
             self._is_checking = False
-            self._add("shape", self._shape_problem(name, str(error)))
+            self._add("shape", self._shape_problem(name, str(misfit)))
+        # Some servers send "response.cancelled", which the specification does not have.
+        elif not isinstance(event, ExtensionEvent) and name != "response.cancelled":
+            self._feed(event, **_checked_values(event, sent, misfits))
+        elif self._extensions:
+            self._feed(ExtensionEvent(type=extension_event_type(name), sequence_number=0))
 
     def check_deltas(self, event: DeltaEvent, texts: list[str]) -> None:
         """Check deltas in a row that differ from the event checked last only in their text.
@@ -82,10 +79,8 @@ class ForeignChecker:
 
     def check_response(self, sent: JsonObject, response: Response, misfits: Sequence[InvalidValueError]) -> None:
         """Check a whole response, which no events led up to."""
-        try:
-            _raise_first(misfits)
-        except InvalidValueError as error:
-            self._add("shape", f"The response has the wrong shape: {error} [shape]")
+        if misfit := _find_problem(misfits):
+            self._add("shape", f"The response has the wrong shape: {misfit} [shape]")
             return
         for rule, detail, _ in self._checker.check_response(_checked_response(response, sent, misfits)):
             self._add(rule, f"{RULES[rule]} {detail} [{rule}]")
@@ -134,10 +129,8 @@ class ForeignChecker:
             self.problems.append(problem)
 
 
-def _raise_first(misfits: Sequence[InvalidValueError]) -> None:
-    for misfit in misfits:
-        if not TOLERATED_MISFITS.search(misfit.path):
-            raise misfit
+def _find_problem(misfits: Sequence[InvalidValueError]) -> InvalidValueError | None:
+    return next((misfit for misfit in misfits if not TOLERATED_MISFITS.search(misfit.path)), None)
 
 
 def _checked_values(event: Event, sent: JsonObject, misfits: Sequence[InvalidValueError]) -> JsonObject:
