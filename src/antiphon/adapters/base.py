@@ -46,7 +46,6 @@ class ConfigSource(Struct, frozen=True, kw_only=True):
 
     @property
     def has_adapter_name(self) -> bool:
-        """Whether the provider is named like its adapter."""
         return self.name == self.table["adapter"]
 
     def variable(self, name: str) -> str:

@@ -16,18 +16,15 @@ from typing import Literal, TypeVar
 from msgspec import Struct
 
 from antiphon.adapters.base import Prompt
+from antiphon.adapters.media import MEDIA_CONTENT
 from antiphon.protocol import parts, tools
 from antiphon.protocol.items import (
     CallKey,
     Content,
-    ExtensionContent,
     ExtensionItem,
     FunctionCall,
     FunctionCallOutput,
-    InputFile,
-    InputImage,
     InputText,
-    InputVideo,
     Item,
     Message,
     call_key,
@@ -51,12 +48,10 @@ class ConversationTurn(Struct, frozen=True):
 
     @property
     def calls(self) -> list[FunctionCall]:
-        """The calls among the items."""
         return [item for item in self.items if isinstance(item, FunctionCall)]
 
     @property
     def outputs(self) -> list[FunctionCallOutput]:
-        """The outputs among the items."""
         return [item for item in self.items if isinstance(item, FunctionCallOutput)]
 
 
@@ -135,11 +130,9 @@ def encode_pieces(
 
 def system_text(part: Content) -> str:
     """Return the text of a part of a system message; raises ValueError if it is not text."""
-    match part:
-        case InputImage() | InputFile() | InputVideo() | ExtensionContent():
-            raise ValueError("a system message holds only text; send it as the user")
-        case _:
-            return content_text(part)
+    if type(part) in MEDIA_CONTENT:
+        raise ValueError("a system message holds only text; send it as the user")
+    return content_text(part)
 
 
 def make_legal_id(id: str, legal: re.Pattern[str], prefix: str = "call_", size: int = 32) -> str:

@@ -122,8 +122,7 @@ it checked."""
 
 def unreadable_error(error: Exception) -> ErrorInfo:
     """Return the error for an answer that cannot be decoded."""
-    reason = str(error)[:200]
-    return ErrorInfo(f"sent something that cannot be read: {reason}", "model_error", "upstream_invalid")
+    return ErrorInfo(f"sent something that cannot be read: {str(error)[:200]}", "model_error", "upstream_invalid")
 
 
 def infer_code(error: ErrorInfo) -> ErrorInfo:
@@ -246,11 +245,6 @@ def _name_or_none(value: object) -> str | None:
     return str(value) if isinstance(value, str | int) and value not in ("", True, False) else None
 
 
-INVALID_CODE = "upstream_invalid"
-
-HTTP_SCHEMES = {"ws": "http", "wss": "https"}
-"""The schemes of WebSockets, and those that a base URL has instead."""
-
 MAX_URL_LENGTH = 300
 """The longest address that is passed to a client."""
 
@@ -269,7 +263,7 @@ def redirect_target(status: int, headers: Mapping[str, str], url: str, base_url:
     except ValueError:
         return None
     path = url.partition("?")[0].removeprefix(base_url)
-    scheme = HTTP_SCHEMES.get(there.scheme, there.scheme)
+    scheme = {"ws": "http", "wss": "https"}.get(there.scheme, there.scheme)  # that of a base URL
     return f"{scheme}://{host}{there.path.removesuffix(path)}" if host else None
 
 
@@ -280,10 +274,10 @@ def redirect_advice(url: str) -> str:
 
 def redirect_error(provider: str, status: int, url: str) -> UpstreamError:
     """Build the error for a response that redirects."""
-    return UpstreamError(f"{provider}: answered {status}: {redirect_advice(url)}", code=INVALID_CODE)
+    return UpstreamError(f"{provider}: answered {status}: {redirect_advice(url)}", code="upstream_invalid")
 
 
 def html_page_error(provider: str) -> UpstreamError:
     """Build the error for a web page in place of an answer."""
     message = f"{provider}: answered with a web page. Its base_url probably leads elsewhere."
-    return UpstreamError(message, code=INVALID_CODE)
+    return UpstreamError(message, code="upstream_invalid")

@@ -14,7 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from antiphon.adapters.base import Adapter, Prompt
-from antiphon.adapters.media import read_audio
+from antiphon.adapters.media import MEDIA_CONTENT, read_audio
 from antiphon.protocol import tools
 from antiphon.protocol.errors import RequestError
 from antiphon.protocol.items import (
@@ -30,7 +30,7 @@ from antiphon.protocol.items import (
     Item,
     Message,
 )
-from antiphon.protocol.request import INCLUDE_LOGPROBS, JsonObjectFormat, JsonSchemaFormat, Request, TextConfig
+from antiphon.protocol.request import INCLUDE_LOGPROBS, JsonSchemaFormat, Request, TextConfig
 from antiphon.protocol.struct import InvalidValueError, join_path, to_builtins
 
 
@@ -124,7 +124,6 @@ class FeatureFilter:
         """The ids of custom calls that were dropped. Their outputs are dropped too."""
 
     def filter(self) -> Prompt:
-        """Return the filtered prompt; raises RequestError."""
         request = self._filter_tools(self._filter_options(self._prompt.request))
         wanted = format_feature(request)
         # A format that the dialect lacks can be produced by a tool call (`json_via_tool.py`).
@@ -169,20 +168,18 @@ class FeatureFilter:
             # A tool that is not offered cannot be called, so the choice need not be sent.
             offered = [tool for tool in offered if tools.may_call(tool, choice)]
             choice = choice.mode
-        request = replace(request, tools=offered, tool_choice=choice)
         # Without any supported tool the model could not satisfy the choice.
-        if tools.must_call(choice) and not request.tools:
+        if tools.must_call(choice) and not offered:
             self._raise_unsupported("any of these tools", "tool_choice", "Use 'auto'.")
         if "tool_choice" not in self._available:
             if tools.must_call(choice):
                 self._raise_unsupported("a required tool call", "tool_choice", "Use 'auto'.")
             # Without tools the model cannot call any, which is what the client wants.
             if choice == "none":
-                return replace(request, tools=[], tool_choice="auto")
-        return replace(request, tools=[self._drop_strict(tool) for tool in request.tools])
+                offered, choice = [], "auto"
+        return replace(request, tools=[self._drop_strict(tool) for tool in offered], tool_choice=choice)
 
     def _filter_allowed_tools(self, choice: tools.AllowedTools) -> tools.ToolChoice:
-        """Return the choice without tools that the adapter does not support."""
         supports = self._adapter.supports_tool
         known = [tool for tool in choice.tools if isinstance(tool, tools.FunctionToolChoice) or supports(tool.type)]
         if known:
@@ -294,17 +291,10 @@ def format_feature(request: Request) -> str | None:
 
     A `json_schema` without a schema, or with an empty one, is the same as `json_object`.
     """
-    match request.text.format:
-        case JsonSchemaFormat(schema=schema) if schema:
-            return "json_schema"
-        case JsonSchemaFormat() | JsonObjectFormat():
-            return "json_object"
-        case _:
-            return None
-
-
-MEDIA_CONTENT = frozenset({InputImage, InputFile, InputVideo, ExtensionContent})
-"""The content types that not every provider accepts."""
+    format = request.text.format
+    if isinstance(format, JsonSchemaFormat) and format.schema:
+        return "json_schema"
+    return None if format.type == "text" else "json_object"
 
 
 def content_feature(part: Content) -> str | None:
@@ -313,8 +303,7 @@ def content_feature(part: Content) -> str | None:
         case InputImage():
             return _media_feature(part.image_url, "images", "image_urls")
         case InputFile():
-            url = part.file_url or None
-            return "files" if part.file_data else _media_feature(url, "files", "file_urls")
+            return "files" if part.file_data else _media_feature(part.file_url or None, "files", "file_urls")
         case InputVideo():
             return "videos"
         case ExtensionContent():

@@ -33,11 +33,9 @@ ANY_OBJECT: dict[str, object] = {"type": "object", "additionalProperties": True}
 def needs_answer_tool(adapter: Adapter, prompt: Prompt) -> bool:
     """Return whether the prompt's format needs the tool."""
     feature = format_feature(prompt.request)
-    if feature is None:
-        return False
     available = adapter.available_features(prompt)
     works_with_tools = not prompt.request.tools or "tools_with_format" in available
-    return not (feature in available and works_with_tools)
+    return feature is not None and not (feature in available and works_with_tools)
 
 
 def make_answer_tool(request: Request) -> FunctionTool:

@@ -9,12 +9,15 @@ from collections.abc import Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from antiphon.protocol.items import ExtensionContent, InputFile, InputImage, LogProb, TopLogProb
+from antiphon.protocol.items import ExtensionContent, InputFile, InputImage, InputVideo, LogProb, TopLogProb
 from antiphon.protocol.struct import as_object, as_string
 
 IMAGE_TYPES = frozenset({"image/jpeg", "image/png", "image/gif", "image/webp"})
 TEXT_TYPES = re.compile(r"text/|application/(?:[\w.-]+\+)?(?:json|xml|yaml|x-yaml|javascript|toml|sql)$")
 """The media types of text files."""
+
+MEDIA_CONTENT = frozenset({InputImage, InputFile, InputVideo, ExtensionContent})
+"""The content types that not every provider accepts."""
 
 DATA_URL = re.compile(r"data:(?P<media_type>[\w.+-]+/[\w.+-]+)?(?:;[\w.+-]+=[^;,]*)*(?P<coded>;base64)?,")
 
@@ -33,7 +36,6 @@ class Media(Struct, frozen=True, kw_only=True):
 
     @property
     def is_text(self) -> bool:
-        """Whether it is a text file."""
         return TEXT_TYPES.match(self.media_type) is not None
 
     @property
@@ -43,7 +45,6 @@ class Media(Struct, frozen=True, kw_only=True):
 
     @property
     def data_url(self) -> str:
-        """The data as a data URL."""
         return f"data:{self.media_type};base64,{self.data}"
 
 
@@ -64,16 +65,14 @@ def read_image(part: InputImage) -> Media:
 def read_file(part: InputFile) -> Media:
     """Read a file; raises ValueError with what is wrong with it."""
     name = part.filename or ""
-    if part.file_data:
-        if not part.file_data.startswith("data:"):
-            # OpenAI's clients send bare base64, with the type only in the name of the file.
-            media_type = mimetypes.guess_type(name)[0] or "application/pdf"
-            return _check_base64(Media(media_type=media_type, data=part.file_data, name=name))
-        found = _read_url(part.file_data)
-    elif part.file_url:
-        found = _read_url(part.file_url)
-    else:
+    if part.file_data and not part.file_data.startswith("data:"):
+        # OpenAI's clients send bare base64, with the type only in the name of the file.
+        media_type = mimetypes.guess_type(name)[0] or "application/pdf"
+        return _check_base64(Media(media_type=media_type, data=part.file_data, name=name))
+    url = part.file_data or part.file_url
+    if not url:
         return Media(id=_file_id(part), name=name)
+    found = _read_url(url)
     media_type = found.media_type or mimetypes.guess_type(name or found.url)[0] or ""
     return replace(found, media_type=media_type, name=name)
 

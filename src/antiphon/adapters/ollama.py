@@ -27,7 +27,7 @@ from antiphon.protocol import parts
 from antiphon.protocol.errors import UpstreamError
 from antiphon.protocol.items import Content, FunctionCallOutput, InputImage, Message, Reasoning, content_text
 from antiphon.protocol.parts import Part
-from antiphon.protocol.request import JsonObjectFormat, JsonSchemaFormat, Request
+from antiphon.protocol.request import JsonSchemaFormat, Request
 from antiphon.protocol.struct import JsonObject, drop_none
 from antiphon.protocol.tools import FunctionTool
 from antiphon.transport.request import Upstream
@@ -177,20 +177,16 @@ def encode_content(prompt: Prompt, item: Message | FunctionCallOutput) -> JsonOb
 
 
 def encode_tool(tool: FunctionTool) -> JsonObject:
-    """Encode a function."""
     function = drop_empty({"name": tool.name, "description": tool.description})
     return {"type": "function", "function": function | {"parameters": tool.parameters or EMPTY_SCHEMA}}
 
 
 def encode_format(request: Request) -> object:
     """Encode the text format: a schema, `json`, or None for plain text."""
-    match request.text.format:
-        case JsonSchemaFormat(schema=schema):
-            return schema or "json"
-        case JsonObjectFormat():
-            return "json"
-        case _:
-            return None
+    format = request.text.format
+    if isinstance(format, JsonSchemaFormat) and format.schema:
+        return format.schema
+    return None if format.type == "text" else "json"
 
 
 def encode_think(prompt: Prompt) -> bool | str | None:

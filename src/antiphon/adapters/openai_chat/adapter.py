@@ -19,7 +19,7 @@ from antiphon.adapters.openai_chat.encode import ChatMessagesEncoder
 from antiphon.adapters.openai_chat.servers import ChatQuirks
 from antiphon.protocol.errors import UpstreamError
 from antiphon.protocol.items import CUSTOM_TOOL_CALL, CUSTOM_TOOL_CALL_OUTPUT
-from antiphon.protocol.request import JsonObjectFormat, JsonSchemaFormat, Request
+from antiphon.protocol.request import JsonSchemaFormat, Request
 from antiphon.protocol.struct import JsonObject, as_object, drop_none, omit
 from antiphon.protocol.tools import (
     AllowedTools,
@@ -46,7 +46,6 @@ class ChatCompletions(Adapter):
     path: ClassVar[str] = "/chat/completions"
     quirks = ChatQuirks()
     learnable_features = servers.LEARNABLE_FEATURES
-    """The features that are given up when an error of the server says that it lacks them."""
 
     def encode(self, prompt: Prompt) -> Upstream:
         messages = ChatMessagesEncoder(prompt, self.quirks).encode()
@@ -154,11 +153,8 @@ def tagged_object(tag: str, name: str, **fields: object) -> JsonObject:
 
 def encode_response_format(request: Request) -> JsonObject | None:
     """Encode the format of the text; None for plain text."""
-    match request.text.format:
-        case JsonSchemaFormat(schema=schema) as format if schema:
-            fields = {"description": format.description, "schema": schema}
-            return tagged_object("json_schema", format.name, **fields, strict=format.strict or None)
-        case JsonSchemaFormat() | JsonObjectFormat():
-            return {"type": "json_object"}
-        case _:
-            return None
+    format = request.text.format
+    if isinstance(format, JsonSchemaFormat) and format.schema:
+        fields = {"description": format.description, "schema": format.schema}
+        return tagged_object("json_schema", format.name, **fields, strict=format.strict or None)
+    return None if format.type == "text" else {"type": "json_object"}

@@ -11,7 +11,7 @@ earlier calls and reject the whole conversation if one of them is not a JSON obj
 import mimetypes
 import re
 from collections.abc import Callable, Iterable, Sequence
-from itertools import accumulate, repeat
+from itertools import accumulate
 
 from antiphon.adapters.base import Prompt
 from antiphon.adapters.conversation import (
@@ -66,16 +66,15 @@ class ChatMessagesEncoder:
         if self._prompt.request.instructions:
             self._add_message(self._quirks.system_role, self._prompt.request.instructions)
         turns = split_turns(self._prompt.items)
-        has_reasoning = Reasoning in map(type, self._prompt.items)
-        replays = turns_with_reasoning(turns) if has_reasoning else repeat(False)
-        for turn, with_reasoning in zip(turns, replays, strict=False):
+        for turn, with_reasoning in zip(turns, turns_with_reasoning(turns), strict=True):
             match turn.role:
                 case "assistant":
                     self._add_assistant(turn.items, with_reasoning=with_reasoning)
                 case "tool":
                     self._add_outputs(turn.outputs)
                 case "system":
-                    self._add_messages(turn.items, self._quirks.system_role, encode_system_text)
+                    role = self._quirks.system_role
+                    self._add_messages(turn.items, role, lambda part: [text_part(system_text(part))])
                 case "user":
                     self._add_messages(turn.items, "user", self._encode_part)
         if not self._messages:
@@ -235,11 +234,6 @@ def turns_with_reasoning(turns: Sequence[ConversationTurn]) -> list[bool]:
     numbers = list(accumulate(turn.role == "user" for turn in turns))
     with_calls = {number for number, turn in zip(numbers, turns, strict=True) if any(map(call_key, turn.items))}
     return [number in with_calls or number == numbers[-1] for number in numbers]
-
-
-def encode_system_text(part: Content) -> list[JsonObject]:
-    """Encode content of a system message; raises ValueError if it is not text."""
-    return [text_part(system_text(part))]
 
 
 def encode_file(part: InputFile) -> JsonObject:
