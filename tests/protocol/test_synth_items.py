@@ -390,6 +390,13 @@ def test_a_whole_item_keeps_everything_but_its_id(name: str):
     assert last == ResponseCompleted(sequence_number=last.sequence_number, response=make_final_response(ours))
 
 
+def test_the_content_of_a_whole_message_becomes_output_text_even_if_it_is_empty():
+    theirs = Message(role="assistant", content=[items.TextContent(text="Hi"), OutputText(text="")])
+    (message,) = final_response(synthesize(Whole(theirs))).output
+    assert isinstance(message, Message)
+    assert message.content == [OutputText(text="Hi"), OutputText(text="")]
+
+
 @pytest.mark.parametrize("name", WHOLE_ITEMS)
 @pytest.mark.parametrize("reason", ["length", "cancelled"])
 def test_a_whole_item_stays_completed_in_an_incomplete_response(name: str, reason: parts.Reason):

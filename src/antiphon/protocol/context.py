@@ -42,10 +42,7 @@ FindItem = Callable[[str], Item | None]
 
 
 def assemble(history: Sequence[Item], input: Sequence[Item], find: FindItem | None = None) -> list[Item]:
-    """Return the history followed by the input, with references resolved.
-
-    `find` looks up stored items that are not part of this history.
-    """
+    """Return the history followed by the input; `find` looks up references to items outside this history."""
     # The specification: "The server MUST load prior input and output … order preserved."
     resolved = input
     if ItemReference in map(type, input):

@@ -129,10 +129,7 @@ def encode(value: object) -> bytes:
 
 
 def to_builtins(value: object, rename_type: Callable[[str], str] | None = None) -> object:
-    """Return a value as JSON builtins, unknown fields beside the known ones.
-
-    `rename_type` converts the types of extensions.
-    """
+    """Return a value as JSON builtins, with its unknown fields; `rename_type` converts the types of extensions."""
     if isinstance(value, ProtocolStruct):
         out = {
             wire: to_builtins(member, rename_type)
@@ -334,12 +331,15 @@ def _find_invalid_entry(raw: object, annotation: object) -> str:
     """Return the path of the entry that does not fit; msgspec does not report it."""
     entries: list[tuple[str, object]] = [(f"[{index}]", [entry]) for index, entry in enumerate(as_array(raw))]
     entries += [(f".{name[:80]}", {name: member}) for name, member in as_object(raw).items()]
-    for place, alone in entries:
-        try:
-            msgspec.convert(alone, annotation)
-        except msgspec.ValidationError:
-            return place
-    return ""
+    return next((place for place, alone in entries if not _converts(alone, annotation)), "")
+
+
+def _converts(raw: object, annotation: object) -> bool:
+    try:
+        msgspec.convert(raw, annotation)
+    except msgspec.ValidationError:
+        return False
+    return True
 
 
 _JSON_NAMES: dict[type, str] = {

@@ -222,7 +222,7 @@ class ItemSynth:
         for index, piece in enumerate(reasoning.summary):
             self.add_reasoning(parts.Reasoning(key=key, part=index, summary=items.content_text(piece)))
         # The final item takes its encrypted content from this value.
-        item.value = reasoning
+        item.value = replace(reasoning, id=item.value.id)
         self._finish_item(item)
 
     def _add_whole_other(self, item: items.FunctionCallOutput | items.Compaction | items.ExtensionItem) -> None:
