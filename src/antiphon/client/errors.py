@@ -2,19 +2,7 @@
 
 from collections.abc import Mapping
 
-from antiphon.adapters.errors import (
-    STATUS_BY_CODE,
-    ErrorInfo,
-    error_type,
-    html_page_error,
-    infer_status,
-    is_retryable,
-    parse_error,
-    redact,
-    redact_key,
-    redirect_advice,
-    retry_headers,
-)
+from antiphon.adapters import errors
 from antiphon.adapters.json_access import parse_json
 from antiphon.protocol.errors import ErrorPayload, UpstreamError
 from antiphon.protocol.struct import JsonObject, as_object, omit
@@ -34,7 +22,7 @@ def redact_credentials(text: str, headers: Mapping[str, str]) -> str:
 
     Callers do this before they build an error: the functions below do not know the token.
     """
-    return redact_key(text, headers.get("authorization", "").rpartition(" ")[2])
+    return errors.redact_key(text, headers.get("authorization", "").rpartition(" ")[2])
 
 
 def http_status_error(server_name: str, status: int, headers: Mapping[str, str], body: bytes) -> UpstreamError:
@@ -49,10 +37,10 @@ def websocket_refused_error(
     status: int, headers: Mapping[str, str], body: bytes, location: str | None
 ) -> UpstreamError:
     """Build the error for a refused WebSocket handshake; `location` is a redirect's target."""
-    info = parse_error(parse_json(body))
-    reason = redact(info.message) or "It did not say why."
+    info = errors.parse_error(parse_json(body))
+    reason = errors.redact(info.message) or "It did not say why."
     if location:
-        reason = redirect_advice(location)
+        reason = errors.redirect_advice(location)
     message = f"{SERVER} answered {status} instead of opening a WebSocket: {reason}"
     return _upstream_error(message, info, status, headers, "websocket_refused")
 
@@ -61,28 +49,28 @@ def websocket_message_error(message: bytes) -> UpstreamError:
     """Build the error for an `error` message on a WebSocket."""
     fields = as_object(parse_json(message))
     # Without its "type": that is the message's own, "error", not the error's.
-    info = parse_error(omit(fields, ["type"]))
+    info = errors.parse_error(omit(fields, ["type"]))
     status = fields.get("status")
     if not isinstance(status, int) or not 400 <= status < 600:
-        status = infer_status(info, 500)
+        status = errors.infer_status(info, 500)
     # OpenAI puts the HTTP headers of the failure, Retry-After among them, into the error.
     sent = as_object(as_object(fields.get("error")).get("headers"))
     headers = {name.lower(): str(value) for name, value in sent.items()}
-    reason = redact(info.message) or f"{SERVER} answered {status} and did not say why."
+    reason = errors.redact(info.message) or f"{SERVER} answered {status} and did not say why."
     return _upstream_error(reason, info, status, headers, info.code)
 
 
 def _upstream_error(
-    message: str, info: ErrorInfo, status: int, headers: Mapping[str, str], code: str | None
+    message: str, info: errors.ErrorInfo, status: int, headers: Mapping[str, str], code: str | None
 ) -> UpstreamError:
     return UpstreamError(
         message,
         status=status,
-        type=info.type or error_type(status),
+        type=info.type or errors.error_type(status),
         code=code,
         param=info.param,
-        retryable=is_retryable(status, headers, info),
-        headers=retry_headers(headers),
+        retryable=errors.is_retryable(status, headers, info),
+        headers=errors.retry_headers(headers),
     )
 
 
@@ -93,7 +81,7 @@ def decode_error_payload(fields: JsonObject) -> ErrorPayload:
 
     info = read_error(fields)
     return ErrorPayload(
-        message=redact(info.message) or "The server broke off and did not say why.",
+        message=errors.redact(info.message) or "The server broke off and did not say why.",
         type=info.type if info.type not in (None, "error") else "server_error",
         code=info.code,
         param=info.param,
@@ -102,17 +90,17 @@ def decode_error_payload(fields: JsonObject) -> ErrorPayload:
 
 def stream_error(payload: ErrorPayload) -> UpstreamError:
     """Build the error for a failure that the server reported inside a stream."""
-    info = ErrorInfo(payload.message, payload.type, payload.code, payload.param)
-    status = infer_status(info)
-    # infer_status gives 5xx to unknown codes; a retry would only repeat them.
-    is_known = payload.code in STATUS_BY_CODE.keys() | TRANSIENT_CODES | {None}
+    info = errors.ErrorInfo(payload.message, payload.type, payload.code, payload.param)
+    status = errors.infer_status(info)
+    # errors.infer_status gives 5xx to unknown codes; a retry would only repeat them.
+    is_known = payload.code in errors.STATUS_BY_CODE.keys() | TRANSIENT_CODES | {None}
     return UpstreamError(
         payload.message,
         status=status,
         type=payload.type,
         code=payload.code,
         param=payload.param,
-        retryable=is_retryable(status, {}, info) and (is_known or status == TOO_MANY_REQUESTS),
+        retryable=errors.is_retryable(status, {}, info) and (is_known or status == TOO_MANY_REQUESTS),
     )
 
 
@@ -124,7 +112,7 @@ def wrong_body_error(server_name: str, body: bytes, expected: str) -> UpstreamEr
     """Build the error for a successful response with an unusable body; `expected` names what should have come."""
     body = body.strip()
     if body.startswith(b"<"):
-        return html_page_error(server_name)
+        return errors.html_page_error(server_name)
     what = "something else" if body else "nothing"
     return invalid_response_error(server_name, f"answered with {what} instead of {expected}.")
 

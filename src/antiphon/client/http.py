@@ -17,15 +17,7 @@ from weakref import WeakSet
 from antiphon.adapters.base import MAX_EVENT_BYTES
 from antiphon.adapters.errors import redirect_error, redirect_target
 from antiphon.adapters.json_access import parse_json
-from antiphon.client.errors import (
-    decode_error_payload,
-    http_status_error,
-    invalid_response_error,
-    redact_credentials,
-    stream_cut_error,
-    stream_error,
-    wrong_body_error,
-)
+from antiphon.client import errors
 from antiphon.client.params import ApiRequest, encode_body
 from antiphon.client.stream import EventBuffer, EventSource
 from antiphon.protocol.errors import RemoteProtocolError, RequestError, UpstreamError
@@ -66,11 +58,8 @@ class EventReader(ForeignReader):
 
     def __init__(self, *, strict: bool = False, after: int = -1) -> None:
         checker = ForeignChecker(strict=True, after=after) if strict else None
-        super().__init__(read_error=decode_error_payload, checker=checker, after=after)
+        super().__init__(read_error=errors.decode_error_payload, checker=checker, after=after)
         self.strict = strict
-
-    def __repr__(self) -> str:
-        return f"<EventReader at {self.last_number}{', ended' if self.ended else ''}>"
 
     def feed_frame(self, data: bytes) -> list[Event]:
         """Read one frame, the JSON of one event; raises RemoteProtocolError in strict mode."""
@@ -87,9 +76,9 @@ class EventReader(ForeignReader):
             return
         # The error event says more than that the stream was cut.
         if self.error is not None:
-            raise stream_error(self.error)
+            raise errors.stream_error(self.error)
         super().close()
-        raise stream_cut_error()
+        raise errors.stream_cut_error()
 
 
 def parse_response(body: bytes, server_name: str) -> Response:
@@ -97,8 +86,8 @@ def parse_response(body: bytes, server_name: str) -> Response:
     fields = as_object(parse_json(body))
     if not {"id", "output"} & fields.keys():
         if "error" in fields:
-            raise stream_error(decode_error_payload(fields))
-        raise wrong_body_error(server_name, body, "a response")
+            raise errors.stream_error(errors.decode_error_payload(fields))
+        raise errors.wrong_body_error(server_name, body, "a response")
     return LENIENT.read_response(fields)
 
 
@@ -135,23 +124,20 @@ class HttpApi:
         policy = self.retry_policy if retries is None else RetryPolicy(retries=retries)
         return await call_with_retries(partial(self._send_once, self._build_request(request)), policy)
 
-    async def request_json(self, request: ApiRequest) -> object:
+    async def request_json(self, request: ApiRequest, *, may_be_empty: bool = False) -> object:
         """Send a request; return the JSON of the response. Raises UpstreamError."""
-        response = await self.send(request)
-        return self._decode_json(await response.read_and_release())
-
-    async def delete(self, path: str) -> None:
-        """Send a DELETE request. Raises UpstreamError."""
-        response = await self.send(ApiRequest(method="DELETE", path=path))
-        # 204 No Content is as good as a JSON object that says `deleted`.
-        if body := await response.read_and_release():
-            self._decode_json(body)
-
-    def _decode_json(self, body: bytes) -> object:
+        body = await (await self.send(request)).read_and_release()
+        if not body and may_be_empty:
+            return None
         try:
             return json.decode_lenient(body)
         except json.JSONError:
-            raise wrong_body_error(self.server_name, body, "JSON") from None
+            raise errors.wrong_body_error(self.server_name, body, "JSON") from None
+
+    async def delete(self, path: str) -> None:
+        """Send a DELETE request. Raises UpstreamError."""
+        # 204 No Content is as good as a JSON object that says `deleted`.
+        await self.request_json(ApiRequest(method="DELETE", path=path), may_be_empty=True)
 
     async def close(self) -> None:
         """Close all connections; responses still being read fail."""
@@ -173,11 +159,11 @@ class HttpApi:
         status, headers = response.status, response.headers
         # Servers repeat the key in error bodies and redirects: redact it before anyone logs it.
         body = await response.read_and_release_within(ERROR_BODY_TIMEOUT)
-        text = redact_credentials(body.decode(errors="replace"), request.headers)
+        text = errors.redact_credentials(body.decode(errors="replace"), request.headers)
         if location := redirect_target(status, headers, request.url, self.base_url):
-            location = redact_credentials(location, request.headers)
+            location = errors.redact_credentials(location, request.headers)
             raise redirect_error(self.server_name, status, location)
-        raise http_status_error(self.server_name, status, headers, text.encode())
+        raise errors.http_status_error(self.server_name, status, headers, text.encode())
 
     def _build_request(self, request: ApiRequest) -> HttpRequest:
         query = urlencode(list(request.query))
@@ -299,19 +285,19 @@ class HttpEventSource(EventSource):
                 raise RemoteProtocolError("The response is not an event stream.")
             self._buffer.write(self._reader.feed_response(parse_response(body, http.peer_name)))
             return
-        http.subscribe(self._on_data)
+        http.subscribe(self._feed)
         # wait() returns False while the response is paused: the reader has to catch up first.
         while not await http.wait():
             await self._buffer.drain()
             http.resume()
-        self._feed_frames(self._split_frames(None))
+        self._feed(None)
         try:
             self._reader.close()
         except RemoteProtocolError:
             if self._resumable_id() is None:
                 raise
             # The events are incomplete, not wrong: the next connection brings the rest.
-            raise stream_cut_error() from None
+            raise errors.stream_cut_error() from None
 
     async def _reconnect(self, id: str) -> None:
         self._http = await self._reopen(id, self._reader.last_number)
@@ -324,19 +310,12 @@ class HttpEventSource(EventSource):
         response = self._reader.response
         return response.id if response and response.background and response.id else self._id
 
-    def _split_frames(self, data: bytes | None) -> list[sse.SseEvent]:
-        """Split data into SSE frames; None stands for the end of the stream."""
+    def _feed(self, data: bytes | None) -> None:
+        """Decode the data of one read; None stands for the end of the stream."""
         try:
-            return self._sse_decoder.close() if data is None else self._sse_decoder.feed(data)
+            frames = self._sse_decoder.close() if data is None else self._sse_decoder.feed(data)
         except sse.StreamError as error:
-            raise invalid_response_error(self._http.peer_name, str(error)) from None
-
-    def _on_data(self, data: bytes) -> None:
-        self._feed_frames(self._split_frames(data), len(data))
-        if self._buffer.full:
-            self._http.pause()
-
-    def _feed_frames(self, frames: list[sse.SseEvent], size: int = 0) -> None:
+            raise errors.invalid_response_error(self._http.peer_name, str(error)) from None
         reader, events = self._reader, list[Event]()
         try:
             for frame in frames:
@@ -346,7 +325,9 @@ class HttpEventSource(EventSource):
                 events += reader.feed_frame(frame.data)
         finally:
             # Also when a frame raises: the events before it are still delivered.
-            self._buffer.write(events, size)
+            self._buffer.write(events, len(data or b""))
         # In strict mode events after the last one are a violation, so they are waited for.
         if reader.ended and not reader.strict:
             self._http.stop()
+        if data is not None and self._buffer.full:
+            self._http.pause()

@@ -29,17 +29,11 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus, InvalidURI, W
 from antiphon.adapters.base import MAX_EVENT_BYTES
 from antiphon.adapters.errors import redact, redirect_target
 from antiphon.adapters.json_access import parse_json
-from antiphon.client.errors import (
-    SERVER,
-    redact_credentials,
-    websocket_closed_error,
-    websocket_message_error,
-    websocket_refused_error,
-)
+from antiphon.client import errors
 from antiphon.client.http import EventReader
 from antiphon.client.params import ResponseParams, build_body, encode_body
 from antiphon.client.stream import EventSource, Stream
-from antiphon.protocol.errors import AntiphonError, RemoteProtocolError, RequestError, UpstreamError
+from antiphon.protocol.errors import AntiphonError, RequestError, UpstreamError
 from antiphon.protocol.events import TERMINAL_EVENTS, Event
 from antiphon.protocol.foreign.lenient import EVENT_CLASSES
 from antiphon.protocol.response import Response
@@ -158,7 +152,7 @@ class TurnBuffer:
             async with asyncio.timeout(seconds):
                 await self._ended.wait()
         except TimeoutError:
-            raise timeout_error(SERVER, f"did not end the previous turn within {seconds:g} seconds.") from None
+            raise timeout_error(errors.SERVER, f"did not end the previous turn within {seconds:g} seconds.") from None
 
     async def next_messages(self, seconds: float) -> list[bytes]:
         """Wait for messages and return them; none at the end. Raises UpstreamError."""
@@ -170,7 +164,7 @@ class TurnBuffer:
                 async with asyncio.timeout(seconds):
                     await self._arrived.wait()
             except TimeoutError:
-                raise timeout_error(SERVER, f"sent nothing for {seconds:g} seconds.") from None
+                raise timeout_error(errors.SERVER, f"sent nothing for {seconds:g} seconds.") from None
         messages = self._unread[:MAX_BATCH_MESSAGES]
         if not messages and self._failure is not None:
             raise self._failure
@@ -196,7 +190,7 @@ class WebSocketEventSource(EventSource):
         self._turn = turn
         self._timeouts = timeouts
         self._reader = EventReader(strict=strict)
-        self._error: RemoteProtocolError | None = None
+        self._error: AntiphonError | None = None
         # A stream that is garbage-collected without close() must not block its lane.
         finalize(self, _abandon_threadsafe, turn, asyncio.get_running_loop()).atexit = False
 
@@ -205,32 +199,23 @@ class WebSocketEventSource(EventSource):
         return self._reader.response
 
     async def next_batch(self) -> list[Event]:
-        events: list[Event] = []
+        turn, limits, events = self._turn, self._timeouts, list[Event]()
         try:
-            while not events and (messages := await self._next_messages()):
-                events = self._decode_events(messages)
-        except AntiphonError:
-            self._turn.abandon()  # the error ends the stream, so nobody else would
-            raise
-        return events
-
-    async def _next_messages(self) -> list[bytes]:
-        if self._error is not None:
-            raise self._error
-        turn, limits = self._turn, self._timeouts
-        timeout = limits.idle if turn.first_message else limits.first_byte
-        messages = await turn.next_messages(timeout)
-        if not messages and not turn.abandoned:
-            self._reader.close()
-        return messages
-
-    def _decode_events(self, messages: list[bytes]) -> list[Event]:
-        events: list[Event] = []
-        try:
-            for message in messages:
-                events += self._reader.feed_frame(message)
-        except RemoteProtocolError as error:  # raised after the events before it are read
-            self._error = error
+            if self._error is not None:
+                raise self._error
+            while not events:
+                messages = await turn.next_messages(limits.idle if turn.first_message else limits.first_byte)
+                if not messages:
+                    if not turn.abandoned:
+                        self._reader.close()
+                    break
+                for message in messages:
+                    events += self._reader.feed_frame(message)
+        except AntiphonError as error:
+            self._error = error  # raised by the next call, if there are events before it
+            if not events:
+                turn.abandon()  # the error ends the stream, so nobody else would
+                raise
         return events
 
     async def close(self) -> None:
@@ -337,7 +322,7 @@ class Session:
     async def close(self) -> None:
         """Close the connection; unfinished turns raise UpstreamError."""
         # First, so that readers get this error and not that of the closing connection.
-        self._end_all_turns(websocket_closed_error("this side closed it."))
+        self._end_all_turns(errors.websocket_closed_error("this side closed it."))
         try:
             if self._connection is not None:
                 await close_websocket(self._connection)
@@ -386,7 +371,7 @@ class Session:
         except ConnectionClosed as error:
             self._end_all_turns(self._connection_error or connection_closed_error(error))
         finally:
-            self._end_all_turns(websocket_closed_error("it is no longer read."))
+            self._end_all_turns(errors.websocket_closed_error("it is no longer read."))
 
     def _dispatch(self, message: bytes) -> TurnBuffer | None:
         """Add a message to its turn; drop it if there is none."""
@@ -396,7 +381,7 @@ class Session:
         self._connection_error = None
         # An error ends its turn at once; whatever the server still sends for it is dropped.
         if label.type == "error":
-            failure = websocket_message_error(message)
+            failure = errors.websocket_message_error(message)
             if turn is not None:
                 self._failed_response_ids[lane] = decode_response_id(turn.first_message or b"")
                 self._end_turn(turn, failure)
@@ -447,7 +432,7 @@ class Session:
                         await (await connection.ping())
                 except TimeoutError:
                     if self._activity == before and self._may_read.is_set():
-                        self._end_all_turns(websocket_closed_error("the server does not answer pings."))
+                        self._end_all_turns(errors.websocket_closed_error("the server does not answer pings."))
                         connection.transport.abort()
                         return
 
@@ -498,16 +483,16 @@ async def open_websocket(url: str, headers: Mapping[str, str], seconds: float) -
     except InvalidStatus as error:
         response, status = error.response, error.response.status_code
         received = {name.lower(): value for name, value in response.headers.raw_items()}
-        body = redact_credentials(bytes(response.body or b"").decode(errors="replace"), headers)
+        body = errors.redact_credentials(bytes(response.body or b"").decode(errors="replace"), headers)
         location = redirect_target(status, received, url, url.rpartition("/")[0])
-        location = location and redact_credentials(location, headers)
-        raise websocket_refused_error(status, received, body.encode(), location) from None
+        location = location and errors.redact_credentials(location, headers)
+        raise errors.websocket_refused_error(status, received, body.encode(), location) from None
     except TimeoutError:
-        raise timeout_error(SERVER, f"opened no WebSocket within {seconds:g} seconds.") from None
+        raise timeout_error(errors.SERVER, f"opened no WebSocket within {seconds:g} seconds.") from None
     except OSError as error:
-        raise connect_error(SERVER, error, f" at {urlsplit(url).netloc.rpartition('@')[2]}") from None
+        raise connect_error(errors.SERVER, error, f" at {urlsplit(url).netloc.rpartition('@')[2]}") from None
     except (WebSocketException, ValueError, ImportError) as error:
-        raise unreachable_error(SERVER, f"opened no WebSocket ({type(error).__name__}).") from None
+        raise unreachable_error(errors.SERVER, f"opened no WebSocket ({type(error).__name__}).") from None
 
 
 async def close_websocket(connection: ClientConnection) -> None:
@@ -526,7 +511,7 @@ async def close_websocket(connection: ClientConnection) -> None:
 def connection_closed_error(error: ConnectionClosed) -> UpstreamError:
     # The library closes the connection itself when a message exceeds max_size.
     if error.sent and error.sent.code == MESSAGE_TOO_BIG:
-        return websocket_closed_error(f"it sent more than {MAX_EVENT_BYTES} bytes in one message.")
+        return errors.websocket_closed_error(f"it sent more than {MAX_EVENT_BYTES} bytes in one message.")
     if error.rcvd is None:
-        return websocket_closed_error("the connection was lost.")
-    return websocket_closed_error(f"{error.rcvd.code} {redact(error.rcvd.reason, 200)}".strip())
+        return errors.websocket_closed_error("the connection was lost.")
+    return errors.websocket_closed_error(f"{error.rcvd.code} {redact(error.rcvd.reason, 200)}".strip())

@@ -11,7 +11,7 @@ from jsonschema import Draft202012Validator
 from openai.lib._pydantic import to_strict_json_schema
 from pydantic import BaseModel, Field
 
-from antiphon.client.tools.strict_schema import MAX_SCHEMA_DEPTH, StrictProblem, StrictSchema, make_strict
+from antiphon.client.tools.strict_schema import MAX_STRICT_DEPTH, StrictProblem, StrictSchema, make_strict
 from antiphon.protocol.json_schema import KEYWORD_VALUES, as_list
 
 STRING = {"type": "string"}
@@ -269,7 +269,7 @@ def test_deep_nesting_is_a_problem(key: str):
         nested = {"items": schema, "anyOf": [schema], "allOf": [schema], "properties": {"a": schema}}
         schema = {key: nested[key]}
     problems = make_strict(required(schema)).problems
-    deep = f"nested deeper than {MAX_SCHEMA_DEPTH} levels; move it into `$defs`"
+    deep = f"nested deeper than {MAX_STRICT_DEPTH} levels; move it into `$defs`"
     assert [problem.message for problem in problems] == ([] if key == "allOf" else [deep])
 
 

@@ -165,8 +165,7 @@ class RunHistory:
     @property
     def items(self) -> list[Item]:
         """The whole context, without dropped rounds."""
-        keep = len(self._rounds) - self._dropped
-        items, _ = drop_oldest_rounds(self._header, self._rounds, keep)
+        items, _ = drop_oldest_rounds(self._header, self._rounds, len(self._rounds) - self._dropped)
         return items
 
     def add_response(self, response: Response) -> list[FunctionCall]:

@@ -8,6 +8,7 @@ allowed: the model gets an error if it calls it.
 
 from collections.abc import Iterable, Mapping
 from inspect import Parameter
+from typing import cast
 
 from antiphon.client.tools.signature import ToolFunction, find_context_parameter, inspect_parameters
 from antiphon.client.tools.tool import BoundArguments, Tool
@@ -39,18 +40,13 @@ def resolve_tools(tools: Iterable[AnyTool], tool_handlers: Mapping[str, ToolFunc
 
 
 def _resolve_tool(given: AnyTool, handlers: dict[str, ToolFunction]) -> Tool:
-    match given:
-        case Tool():
-            tool = given
-        case FunctionTool():
-            return _build_declared_tool(given, handlers.pop(given.name, None))
-        case Mapping():
-            declaration = _decode_declaration(dict(given))
-            return _build_declared_tool(declaration, handlers.pop(declaration.name, None))
-        case _ if callable(given):
-            tool = Tool.from_function(given)
-        case _:
-            raise _invalid_tool_error(f"'{type(given).__name__}' is not a tool. Pass a function or a dict.")
+    if isinstance(given, Mapping):
+        given = _decode_declaration(dict(cast("Mapping[str, object]", given)))
+    if isinstance(given, FunctionTool):
+        return _build_declared_tool(given, handlers.pop(given.name, None))
+    if not callable(given):
+        raise _invalid_tool_error(f"'{type(given).__name__}' is not a tool. Pass a function or a dict.")
+    tool = given if isinstance(given, Tool) else Tool.from_function(given)
     # @tool on a method in its class body; only the instance's attribute is bound.
     if next(iter(tool.parameters["properties"]), None) == "self":
         raise _invalid_tool_error(f"The tool '{tool.name}' is an unbound method. Pass the method of an instance.")

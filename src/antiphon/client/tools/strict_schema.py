@@ -35,7 +35,7 @@ NON_STRICT_ADVICE = "`@tool(strict=False)` for this tool or `strict_tools=False`
 MAX_NULL_DEPTH = 256
 """How deep a schema is followed; it may be recursive."""
 
-MAX_SCHEMA_DEPTH = 64
+MAX_STRICT_DEPTH = 64
 """How deep a schema may nest; OpenAI's limit is lower, that of Python's stack a little higher."""
 
 MAX_NAME_IN_PATH = 64
@@ -178,8 +178,8 @@ class _StrictConverter:
         """Convert a subschema, if it is one."""
         if not is_object(schema):
             self.report(path, "strict mode needs a schema with a `type` here")
-        elif depth > MAX_SCHEMA_DEPTH:
-            self.report(path, f"nested deeper than {MAX_SCHEMA_DEPTH} levels; move it into `$defs`")
+        elif depth > MAX_STRICT_DEPTH:
+            self.report(path, f"nested deeper than {MAX_STRICT_DEPTH} levels; move it into `$defs`")
         else:
             return self._convert_keywords(schema, path, depth)
         return schema
