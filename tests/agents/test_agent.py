@@ -8,9 +8,9 @@ from functools import partial
 
 import pytest
 
-from antiphon.agents.agent import Agent, Function, Turn, agent, to_part
+from antiphon.agents.agent import Agent, Function, PartReader, Turn, agent
 from antiphon.protocol import parts
-from antiphon.protocol.items import Message, OutputText
+from antiphon.protocol.items import FunctionCall, Message, OutputText
 from antiphon.protocol.parts import Part
 from antiphon.protocol.request import Request
 
@@ -175,7 +175,7 @@ async def test_a_function_that_returns_none_yields_no_part() -> None:
 @pytest.mark.parametrize("value", [1, b"bytes", {"type": "message"}, object, ["a"]])
 def test_a_value_of_any_other_type_is_an_error_that_names_the_type(value: object) -> None:
     with pytest.raises(TypeError) as caught:
-        to_part(value)
+        PartReader().read(value)
     kind = type(value).__name__
     assert str(caught.value) == f"an agent yields strings, parts or items, not {kind}"
 
@@ -337,3 +337,51 @@ def test_a_name_is_one_word_without_slashes(name: str) -> None:
 @pytest.mark.parametrize("name", ["gpt-4.1", "agent_1", "Ünïcode", "a:b"])
 def test_a_name_may_be_any_other_word(name: str) -> None:
     assert agent(name)(lambda: "hello").models == [name]
+
+
+def read_calls(*calls: parts.Call) -> list[Part | None]:
+    reader = PartReader()
+    return [reader.read(call) for call in calls]
+
+
+def test_each_call_without_a_key_is_a_call_of_its_own() -> None:
+    first, more, second = read_calls(
+        parts.Call(name="f", arguments="{"), parts.Call(arguments="}"), parts.Call(name="f", arguments="{}")
+    )
+    assert isinstance(first, parts.Call)
+    assert isinstance(second, parts.Call)
+    assert isinstance(more, parts.Call)
+    assert first.key == more.key != second.key
+    assert parts.NO_KEY not in {first.key, second.key}
+
+
+def test_pieces_of_a_call_share_its_call_id_or_its_key() -> None:
+    pieces = [parts.Call(name="f", call_id="a"), parts.Call(name="g", call_id="b"), parts.Call(call_id="a")]
+    keys = [part.key for part in read_calls(*pieces) if isinstance(part, parts.Call)]
+    assert keys[0] == keys[2] != keys[1]
+    keyed = parts.Call(7, "f", "{}")
+    assert read_calls(keyed) == [keyed]
+
+
+def test_the_arguments_of_a_call_may_be_an_object() -> None:
+    arguments: object = {"city": "Paris", "days": [1, 2]}
+    text = '{"city":"Paris","days":[1,2]}'
+    assert PartReader().read(parts.Call(1, "f", arguments)) == parts.Call(1, "f", text)  # pyright: ignore[reportArgumentType]
+    item = FunctionCall(name="f", call_id="c", arguments=arguments)  # pyright: ignore[reportArgumentType]
+    assert PartReader().read(item) == parts.Whole(FunctionCall(name="f", call_id="c", arguments=text))
+
+
+async def test_an_async_iterator_that_is_no_generator_answers() -> None:
+    class Words:
+        def __init__(self) -> None:
+            self.words = ["You said: ", "hello"]
+
+        def __aiter__(self) -> "Words":
+            return self
+
+        async def __anext__(self) -> str:
+            if not self.words:
+                raise StopAsyncIteration
+            return self.words.pop(0)
+
+    assert await run_agent(lambda: Words()) == GREETING

@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from antiphon import __version__
-from antiphon.cli.serve import ServeOptions, StartupError, load_target, serve
+from antiphon.cli.serve import ServeOptions, StartupError, load_target, load_targets, serve
 from antiphon.server.settings import Settings
 from tests.http_client import http_client, post_response
 from tests.run_server import run_command
@@ -153,6 +153,31 @@ def test_a_target_is_an_agent_or_several(
     assert [agent.name for agent in loaded.agents] == names
 
 
+def test_agents_of_several_targets_are_served_together(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    loaded = load_targets(["mine:my_agent", "mine:both"])
+    assert isinstance(loaded, Settings)
+    assert [agent.name for agent in loaded.all_agents] == ["demo", "echo", "my-agent", "other"]
+    assert load_targets([]) == Settings(agents=[])
+
+
+def test_two_agents_of_one_name_cannot_be_served(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "twin.py").write_text("from antiphon import agent\n\n@agent('other')\ndef twin(): return 'twin'\n")
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    with pytest.raises(StartupError, match="two agents are called 'other'"):
+        load_targets(["mine", "twin"])
+
+
+def test_an_application_cannot_be_combined_with_agents(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "whole.py").write_text("from antiphon import Settings\nSETTINGS = Settings(demo=False)\n")
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    with pytest.raises(StartupError, match="whole:SETTINGS is complete in itself"):
+        load_targets(["mine", "whole:SETTINGS"])
+
+
 NO_NAME = "is not a module name. Write it as in an import: package.module."
 
 
@@ -229,7 +254,7 @@ def test_a_folder_that_cannot_be_used_is_named(tmp_path: Path) -> None:
 def refusal(host: str, target: str | None = None, api_key: str | None = None) -> str:
     """Return why a server is not started."""
     with pytest.raises(StartupError) as caught:
-        serve(ServeOptions(host=host, port=0, target=target, api_key=api_key))
+        serve(ServeOptions(host=host, port=0, targets=[target] if target else [], api_key=api_key))
     return str(caught.value)
 
 

@@ -10,19 +10,21 @@ import pytest
 from msgspec import UNSET
 
 from antiphon.agents.agent import Agent, Function, Turn
+from antiphon.agents.threads import AgentThreads
 from antiphon.engine import run
 from antiphon.engine.engine import Engine
-from antiphon.engine.models import Models
+from antiphon.engine.models import AgentLimits, Models
 from antiphon.engine.run import EventSink, Run
 from antiphon.protocol import parts
 from antiphon.protocol.checker import find_violations
 from antiphon.protocol.errors import ErrorPayload, RequestError, UpstreamError
 from antiphon.protocol.events import Event, ResponseFailed, ResponseIncomplete
 from antiphon.protocol.fold import fold
-from antiphon.protocol.items import Message, OutputText
+from antiphon.protocol.items import FunctionCall, Message, OutputText, Reasoning
 from antiphon.protocol.request import Request
 from antiphon.protocol.response import IncompleteDetails, Response, ResponseError, ResponseUsage, ResponseWarning
 from antiphon.protocol.struct import encode
+from antiphon.protocol.tools import FunctionTool
 from tests.engine.recording_sink import RecordingSink
 from tests.protocol.builders import counting_ids
 
@@ -123,6 +125,9 @@ def raising_model(error: BaseException, *words: str) -> Function:
         StopAsyncIteration("secret"),
         asyncio.CancelledError("secret"),
         SystemExit("secret"),
+        KeyboardInterrupt("secret"),
+        GeneratorExit("secret"),
+        BaseExceptionGroup("secret", [KeyboardInterrupt()]),
     ],
     ids=lambda error: type(error).__name__,
 )
@@ -370,3 +375,146 @@ async def test_a_cancelled_run_stays_cancelled_when_its_end_cannot_be_sent() -> 
     with pytest.raises(asyncio.CancelledError):
         await task
     assert sink.events[-1].type == "response.failed"
+
+
+async def run_limited(function: Function, **options: Any) -> Response:
+    return await (await open_run(function, **options)).execute()
+
+
+@pytest.mark.parametrize(
+    ("pieces", "text"),
+    [
+        (["word " * 20], ("word " * 20)[:64]),
+        (["word "] * 20, ("word " * 20)[:64]),
+        (["é" * 20], "é" * 16),
+        (["abcd" * 15, "日本"], "abcd" * 15 + "日"),
+    ],
+)
+async def test_max_output_tokens_ends_the_answer_of_an_agent_that_does_not_count(pieces: list[str], text: str) -> None:
+    closed: list[bool] = []
+
+    async def model() -> AsyncIterator[str]:
+        try:
+            for piece in pieces:
+                yield piece
+            yield "more than fits"
+        finally:
+            closed.append(True)
+
+    response = await run_limited(model, max_output_tokens=16)
+    assert (response.status, response.incomplete_details) == (
+        "incomplete",
+        IncompleteDetails(reason="max_output_tokens"),
+    )
+    assert response.output_text == text
+    assert response.usage is not None
+    assert response.usage.output_tokens == 16
+    assert closed == [True]
+
+
+async def test_max_output_tokens_truncates_reasoning_and_the_arguments_of_a_call() -> None:
+    async def model() -> AsyncIterator[object]:
+        yield parts.Reasoning("abcd" * 10, summary="abcd")
+        yield parts.Call(name="f", arguments='{"a": "' + 40 * "x" + '"}')
+
+    response = await run_limited(model, max_output_tokens=16)
+    reasoning, call = response.output
+    assert response.status == "incomplete"
+    assert isinstance(call, FunctionCall)
+    assert (call.status, call.arguments) == ("incomplete", '{"a": "' + 13 * "x")
+    assert isinstance(reasoning, Reasoning)
+
+
+async def test_an_item_that_does_not_fit_is_left_out() -> None:
+    async def model() -> AsyncIterator[object]:
+        yield make_message("x" * 200)
+
+    response = await run_limited(model, max_output_tokens=16)
+    assert (response.status, response.output) == ("incomplete", [])
+
+
+async def test_an_answer_that_fits_exactly_is_complete() -> None:
+    async def model() -> AsyncIterator[str]:
+        yield "abcd" * 16
+
+    assert (await run_limited(model, max_output_tokens=16)).status == "completed"
+
+
+async def test_an_agent_may_count_its_tokens_itself() -> None:
+    async def model() -> AsyncIterator[str]:
+        yield "abcd" * 100
+
+    engine = Engine(Models([Agent("m", model, counts_tokens=True)]))
+    run = await engine.create_run(Request.from_message("m", "hello", max_output_tokens=16))
+    assert (await run.execute()).status == "completed"
+
+
+async def test_a_silent_agent_fails_after_the_chunk_timeout() -> None:
+    async def model() -> AsyncIterator[str]:
+        yield "so far"
+        await asyncio.sleep(60)
+
+    sink = RecordingSink()
+    engine = Engine(Models([Agent("m", model)], limits=AgentLimits(AgentThreads(), chunk_timeout=0.05)))
+    response = await (await engine.create_run(Request.from_message("m", "hello"), sink)).execute()
+    assert response.status == "failed"
+    assert response.error is not None
+    assert response.error.code == "agent_timeout"
+    assert response.error.message == "The agent 'm' sent nothing for 0.05 seconds."
+    assert response.output_text == "so far"
+
+
+async def test_an_agent_that_is_silent_from_the_start_is_a_504() -> None:
+    async def model() -> None:
+        await asyncio.sleep(60)
+
+    engine = Engine(Models([Agent("m", model)], limits=AgentLimits(AgentThreads(), chunk_timeout=0.05)))
+    with pytest.raises(UpstreamError) as caught:
+        await (await engine.create_run(Request.from_message("m", "hello"))).execute()
+    assert (caught.value.status, caught.value.payload.code) == (504, "agent_timeout")
+
+
+async def test_an_agent_may_take_longer_than_the_chunk_timeout_if_it_is_never_silent() -> None:
+    async def model() -> AsyncIterator[str]:
+        for _ in range(10):
+            await asyncio.sleep(0.05)
+            yield "more "
+
+    engine = Engine(Models([Agent("m", model)], limits=AgentLimits(AgentThreads(), chunk_timeout=0.4)))
+    assert (await (await engine.create_run(Request.from_message("m", "hello"))).execute()).status == "completed"
+
+
+TOOL = FunctionTool(name="f")
+
+
+async def test_an_agents_function_call_item_obeys_tool_choice() -> None:
+    async def model() -> AsyncIterator[object]:
+        yield FunctionCall(name="f", call_id="c", arguments="{}")
+
+    response = await run_limited(model, tools=[TOOL], tool_choice="none")
+    assert not any(isinstance(item, FunctionCall) for item in response.output)
+    assert warning_codes(response) == ["tool_not_allowed", "usage_estimated"]
+    allowed = await run_limited(model, tools=[TOOL], tool_choice="required")
+    assert [type(item) for item in allowed.output] == [FunctionCall]
+    assert warning_codes(allowed) == ["usage_estimated"]
+
+
+async def test_an_agent_that_makes_no_required_call_is_reported() -> None:
+    async def model() -> str:
+        return "no call"
+
+    response = await run_limited(model, tools=[TOOL], tool_choice="required")
+    assert warning_codes(response) == ["tool_not_called", "usage_estimated"]
+
+
+async def test_two_calls_without_keys_are_two_calls() -> None:
+    async def model() -> AsyncIterator[object]:
+        yield parts.Call(name="f", arguments='{"a": 1}')
+        yield parts.Call(name="f", arguments='{"a": 2}')
+
+    response = await run_limited(model, tools=[TOOL])
+    assert [item.arguments for item in response.output if isinstance(item, FunctionCall)] == ['{"a": 1}', '{"a": 2}']
+
+
+def warning_codes(response: Response) -> list[str]:
+    return [warning.code for warning in response.warnings or []]

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from antiphon.adapters.base import Provider
+from antiphon.agents.agent import agent
 from antiphon.protocol.struct import InvalidValueError
 from antiphon.server.settings import Settings
 from tests.http_client import post_response
@@ -16,6 +17,7 @@ NUMBERS = {choice.name: choice.default for choice in fields(Settings) if type(ch
 """Every numeric setting and its default."""
 
 NEVER_NONE = {
+    "agent_threads",
     "body_limit",
     "heartbeat_seconds",
     "sweep_seconds",
@@ -67,3 +69,16 @@ def test_an_invalid_timeout_of_a_provider_is_rejected(timeouts: Any, place: str)
     odd = Provider(name="b", adapter="openai", timeouts=timeouts)
     with pytest.raises(InvalidValueError, match=rf"^providers\[1\]\.timeouts\.{place}\b"):
         Settings(providers=[good, odd])
+
+
+def test_two_agents_of_one_name_are_rejected() -> None:
+    first, second = (agent("twin")(lambda: "hello") for _ in range(2))
+    with pytest.raises(InvalidValueError, match=r"two agents are called 'twin'\. Rename"):
+        Settings(agents=[first, second])
+    assert Settings(agents=[first, first]).agents == [first, first]
+
+
+def test_an_agent_replaces_a_built_in_one_of_its_name() -> None:
+    own = agent("demo")(lambda: "mine")
+    assert [each.name for each in Settings(agents=[own]).all_agents] == ["echo", "demo"]
+    assert Settings(agents=[own]).all_agents[-1] is own

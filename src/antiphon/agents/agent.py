@@ -1,7 +1,7 @@
 """Python functions as models, and the turn that they receive.
 
-An agent is an async generator that yields strings or parts, a coroutine or a plain function that
-returns them, or a plain generator. Plain functions run in a thread, so that they may block.
+An agent is an async generator that yields strings, parts or items, a coroutine or a plain function that
+returns them, or a plain generator. Plain functions and generators run in a thread, so that they may block.
 
     @agent("my-agent")
     async def my_agent(turn: Turn):
@@ -24,14 +24,18 @@ count tokens itself:
 
 import asyncio
 import inspect
-from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, AsyncIterable, Callable, Generator, Iterator, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TypeVar, cast
 
+from msgspec import json
+from msgspec.structs import replace
+
+from antiphon.agents.threads import AgentThread, AgentThreads
 from antiphon.protocol import parts
-from antiphon.protocol.items import FunctionCallOutput, Item, Message
+from antiphon.protocol.items import FunctionCall, FunctionCallOutput, Item, Message
 from antiphon.protocol.parts import Part
 from antiphon.protocol.request import Request
 from antiphon.protocol.tools import FunctionTool, Tool, ToolChoice, callable_tools
@@ -41,6 +45,9 @@ F = TypeVar("F", bound=Function)
 
 DEFAULT_ENTRY = "__entry__"
 """The entry of a model name that has none; it may also be written out."""
+
+SHARED_THREADS = AgentThreads()
+"""The threads of agents that run outside of a server."""
 
 
 # A dataclass and no msgspec struct: cached properties need an instance dictionary.
@@ -116,12 +123,16 @@ class Turn:
 class Agent:
     """A named model made of Python functions, one per entry."""
 
-    def __init__(self, name: str, function: Function, *, window: int | None = None) -> None:
+    def __init__(
+        self, name: str, function: Function, *, window: int | None = None, counts_tokens: bool = False
+    ) -> None:
         # A slash separates the agent from its entry, and a model name is printed in logs.
         if not name or "/" in name or not name.isprintable() or " " in name:
             raise ValueError(f"an agent's name is one word without slashes, not {name!r}")
         self.name = name
         self.window = window
+        self.counts_tokens = counts_tokens
+        """Whether it obeys `max_output_tokens` itself; otherwise the engine ends its answer at the limit."""
         self.origin = name
         """Who can read its sealed reasoning: every model of the same origin, and no other."""
         self.entries: dict[str, Function] = {DEFAULT_ENTRY: function}
@@ -160,15 +171,28 @@ class Agent:
         self._counter = function
         return function
 
-    def stream(self, turn: Turn) -> AsyncGenerator[Part]:
+    async def stream(self, turn: Turn, threads: AgentThreads = SHARED_THREADS) -> AsyncGenerator[Part]:
         """Yield the parts of the answer to a turn."""
-        return _stream_parts(self.entries[turn.entry or DEFAULT_ENTRY], turn)
+        function = self.entries[turn.entry or DEFAULT_ENTRY]
+        read = PartReader().read
+        # Closes the agent's generator as soon as the run stops reading, so that the agent can clean up.
+        async with AsyncExitStack() as stack:
+            arguments = (turn,) if inspect.signature(function).parameters else ()
+            answer = await _start_answer(function, arguments, threads, stack)
+            if isinstance(answer, AsyncIterable):
+                async for value in cast("AsyncIterable[object]", answer):
+                    if (part := read(value)) is not None:
+                        yield part
+            else:
+                for value in cast("list[object]", answer if isinstance(answer, list | tuple) else [answer]):
+                    if (part := read(value)) is not None:
+                        yield part
 
-    async def compact(self, turn: Turn) -> str | list[Item] | None:
+    async def compact(self, turn: Turn, threads: AgentThreads = SHARED_THREADS) -> str | list[Item] | None:
         """Return a summary, or the items to keep; None if there is no compactor."""
         if self._compactor is None:
             return None
-        result = await _call_function(self._compactor, (turn.items, turn))
+        result = await _call_function(self._compactor, (turn.items, turn), threads)
         if isinstance(result, str):
             return result
         values = cast("list[object]", result) if isinstance(result, list) else []
@@ -177,62 +201,90 @@ class Agent:
             raise TypeError("a compactor returns a text or a list of items")
         return items
 
-    async def count(self, turn: Turn) -> int | None:
+    async def count(self, turn: Turn, threads: AgentThreads = SHARED_THREADS) -> int | None:
         """Return how many tokens a turn's input has; None if there is no counter."""
-        return None if self._counter is None else cast("int", await _call_function(self._counter, (turn,)))
+        return None if self._counter is None else cast("int", await _call_function(self._counter, (turn,), threads))
 
 
-def agent(name: str, *, window: int | None = None) -> Callable[[Function], Agent]:
-    """Turn a function into a model; `window` is how many tokens it can read."""
-    return lambda function: Agent(name, function, window=window)
+def agent(name: str, *, window: int | None = None, counts_tokens: bool = False) -> Callable[[Function], Agent]:
+    """Turn a function into a model.
+
+    `window` is how many tokens it can read. With `counts_tokens` the agent obeys `max_output_tokens` itself: it stops
+    in time and yields `Finish("length")`. Otherwise the engine estimates the tokens and ends the answer at the limit.
+    """
+    return lambda function: Agent(name, function, window=window, counts_tokens=counts_tokens)
 
 
-async def _stream_parts(function: Function, turn: Turn) -> AsyncGenerator[Part]:
-    result = await _call_function(function, (turn,) if inspect.signature(function).parameters else ())
-    if isinstance(result, AsyncGenerator):
-        # Closed at once when the run stops reading, so that the agent can clean up.
-        async with aclosing(cast("AsyncGenerator[object]", result)) as values:
-            async for value in values:
-                if (part := to_part(value)) is not None:
-                    yield part
-    elif isinstance(result, Iterator):
-        # Each step in a thread. `turn` marks the end: no agent yields its own turn.
-        iterator = cast("Iterator[object]", result)
-        while (value := await asyncio.to_thread(next, iterator, turn)) is not turn:
-            if (part := to_part(value)) is not None:
-                yield part
-    else:
-        values = cast("list[object]", result if isinstance(result, list | tuple) else [result])
-        for value in values:
-            if (part := to_part(value)) is not None:
-                yield part
-
-
-async def _call_function(function: Function, arguments: tuple[object, ...]) -> object:
-    """Call a function: directly if it is async, or else in a thread, so that it may block."""
+async def _start_answer(
+    function: Function, arguments: tuple[object, ...], threads: AgentThreads, stack: AsyncExitStack
+) -> object:
+    """Call a function; return its result, or an async iterable of its values that the stack closes."""
     if inspect.isasyncgenfunction(function) or inspect.iscoroutinefunction(function):
         result = function(*arguments)
     else:
-        result = await asyncio.to_thread(_call_in_thread, function, arguments)
-    return cast("object", await result) if inspect.isawaitable(result) else result
+        thread = await stack.enter_async_context(threads.open_thread())
+        result = await thread.call(function, *arguments)
+        if isinstance(result, Iterator):
+            result = _iterate_in_thread(cast("Iterator[object]", result), thread)
+    if inspect.isawaitable(result):
+        result = cast("object", await result)
+    if isinstance(result, AsyncGenerator):
+        stack.push_async_callback(cast("AsyncGenerator[object]", result).aclose)
+    return cast("object", result)
 
 
-def _call_in_thread(function: Function, arguments: tuple[object, ...]) -> object:
+async def _iterate_in_thread(iterator: Iterator[object], thread: AgentThread) -> AsyncGenerator[object]:
     try:
-        return function(*arguments)
-    except StopIteration as error:
-        # A future cannot hold StopIteration in Python 3.11: the caller would wait for ever.
-        raise RuntimeError("the agent raised StopIteration") from error
+        # The thread itself marks the end: no agent can yield it.
+        while (value := await thread.call(next, iterator, thread)) is not thread:
+            yield value
+    finally:
+        if isinstance(iterator, Generator):
+            thread.call(iterator.close)
 
 
-def to_part(value: object) -> Part | None:
-    """Convert a value that an agent yields; None yields nothing."""
-    if isinstance(value, str):
-        return parts.Text(value)
-    if isinstance(value, Part):
-        return value
-    if isinstance(value, Item):
-        return parts.Whole(value)
-    if value is None:
-        return None
-    raise TypeError(f"an agent yields strings, parts or items, not {type(value).__name__}")
+async def _call_function(function: Function, arguments: tuple[object, ...], threads: AgentThreads) -> object:
+    """Call a function: directly if it is async, or else in a thread, so that it may block."""
+    async with AsyncExitStack() as stack:
+        return await _start_answer(function, arguments, threads, stack)
+
+
+class PartReader:
+    """Converts the values that one answer yields into parts."""
+
+    def __init__(self) -> None:
+        self._call_key: parts.Key = 0
+        self._call_count = 0
+
+    def read(self, value: object) -> Part | None:
+        """Convert a value; None yields nothing."""
+        if isinstance(value, str):
+            return parts.Text(value)
+        if isinstance(value, parts.Call):
+            return self._read_call(value)
+        if isinstance(value, FunctionCall):
+            return parts.Whole(replace(value, arguments=_to_json_text(value.arguments)))
+        if isinstance(value, Part):
+            return value
+        if isinstance(value, Item):
+            return parts.Whole(value)
+        if value is None:
+            return None
+        raise TypeError(f"an agent yields strings, parts or items, not {type(value).__name__}")
+
+    def _read_call(self, call: parts.Call) -> parts.Call:
+        """Give a call without a key one of its own; pieces of one call share a key or a call_id."""
+        key = call.key
+        if key == parts.NO_KEY:
+            if call.call_id:
+                self._call_key = f"id {call.call_id}"
+            elif call.name:
+                self._call_count += 1
+                self._call_key = f"call {self._call_count}"
+            key = self._call_key
+        return replace(call, key=key, arguments=_to_json_text(call.arguments))
+
+
+def _to_json_text(arguments: object) -> str:
+    """Return a call's arguments as JSON text; agents may also give an object."""
+    return arguments if isinstance(arguments, str) else json.encode(arguments).decode()

@@ -100,7 +100,7 @@ def item_text(item: Item) -> str:
             return item.type
 
 
-@agent("demo")
+@agent("demo", counts_tokens=True)
 async def demo(turn: Turn) -> AsyncIterator[Part]:
     """A scripted model that makes the whole protocol reachable without a key."""
     # The whole answer is planned before the first part, so that an unsupported request is a 400.
@@ -123,7 +123,7 @@ async def demo(turn: Turn) -> AsyncIterator[Part]:
         yield part
 
 
-@agent("echo")
+@agent("echo", counts_tokens=True)
 async def echo(turn: Turn) -> AsyncIterator[Part]:
     """Repeats the last user message."""
     meter = TokenMeter(turn)

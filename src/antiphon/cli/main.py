@@ -49,7 +49,8 @@ def root(version: Annotated[bool, typer.Option("--version", help="Show the versi
 
 
 Target = Annotated[
-    str | None, typer.Option("--app", metavar="MODULE[:ATTR]", help="Your agents, or your own ASGI application.")
+    list[str],
+    typer.Option("--app", metavar="MODULE[:ATTR]", help="Your agents (may be repeated), or your own ASGI application."),
 ]
 ConfigFile = Annotated[
     Path | None,
@@ -63,7 +64,7 @@ ConfigFile = Annotated[
 def serve(  # noqa: PLR0913 - one parameter per option
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 picks a free one.")] = 8000,
-    agents: Target = None,
+    agents: Target = [],  # noqa: B006 - typer copies it
     config: ConfigFile = None,
     data: Annotated[
         Path | None, typer.Option(help="Folder in which responses are stored.", show_default="./responses")
@@ -102,7 +103,7 @@ def serve(  # noqa: PLR0913 - one parameter per option
             ServeOptions(
                 host=host,
                 port=port,
-                target=agents,
+                targets=agents,
                 config=config,
                 data=data,
                 api_key=api_key,
@@ -118,7 +119,7 @@ def serve(  # noqa: PLR0913 - one parameter per option
 
 @app.command()
 def models(
-    agents: Target = None,
+    agents: Target = [],  # noqa: B006 - typer copies it
     config: ConfigFile = None,
     as_json: Annotated[bool, typer.Option("--json", help="Write JSON.")] = False,
 ) -> None:

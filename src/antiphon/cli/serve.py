@@ -6,6 +6,7 @@ import inspect
 import logging
 import socket
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import FunctionType
@@ -16,6 +17,7 @@ from antiphon.agents.agent import Agent
 from antiphon.cli.main import exit_now
 from antiphon.engine.sealing import check_keys
 from antiphon.protocol.errors import StoreError
+from antiphon.protocol.struct import InvalidValueError
 from antiphon.server.app import create_app
 from antiphon.server.asgi import AsgiApp
 from antiphon.server.config.load import ConfigError, GatewayConfig, load_config
@@ -37,7 +39,7 @@ class ServeOptions:
 
     host: str = "127.0.0.1"
     port: int = 8000
-    target: str | None = None
+    targets: Sequence[str] = ()
     config: Path | None = None
     data: Path | None = None
     api_key: str | None = field(default=None, repr=False)
@@ -48,7 +50,7 @@ class ServeOptions:
 
 def serve(options: ServeOptions) -> None:
     """Serve until a signal arrives; raises StartupError."""
-    loaded = load_target(options.target) if options.target else Settings()
+    loaded = load_targets(options.targets)
     if options.api_key == "":
         raise StartupError("the API key is empty. Set ANTIPHON_API_KEY to a secret, or unset it.")
     is_user_app = not isinstance(loaded, Settings)
@@ -56,7 +58,7 @@ def serve(options: ServeOptions) -> None:
     # The settings of a finished application cannot be changed any more.
     if is_user_app and (options.config or apply_options(settings, options) != settings):
         advice = "set the configuration, the key, the data folder and the drain time in its own Settings"
-        raise StartupError(f"{options.target} is an ASGI application: {advice}.")
+        raise StartupError(f"{options.targets[0]} is an ASGI application: {advice}.")
     if not (settings.api_key or options.no_auth or is_loopback(options.host)):
         advice = "Set --api-key or ANTIPHON_API_KEY, or use --no-auth to serve without a key."
         if is_user_app:
@@ -135,6 +137,22 @@ def parse_encryption_keys(text: str) -> list[str]:
     except ValueError as error:
         raise StartupError(f"the encryption keys are invalid. {error} Make one with: openssl rand -base64 32") from None
     return keys
+
+
+def load_targets(targets: Sequence[str]) -> Settings | AsgiApp:
+    """Load all agents of some modules, or one application; raises StartupError."""
+    try:
+        loaded = [load_target(target) for target in targets]
+        if len(loaded) == 1:
+            return loaded[0]
+        agents: list[Agent] = []
+        for target, found in zip(targets, loaded, strict=True):
+            if not isinstance(found, Settings) or found != Settings(agents=found.agents):
+                raise StartupError(f"{target} is complete in itself: only agents can be combined with another --app.")
+            agents += found.agents
+        return Settings(agents=list(dict.fromkeys(agents)))
+    except InvalidValueError as error:
+        raise StartupError(str(error)) from None
 
 
 def load_target(target: str) -> Settings | AsgiApp:

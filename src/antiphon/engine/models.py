@@ -7,11 +7,18 @@ for several models, which are tried in order.
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import aclosing, contextmanager
 from typing import Protocol
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from antiphon.agents.agent import DEFAULT_ENTRY, Agent, Turn
+from antiphon.agents.threads import AgentThreads
+from antiphon.protocol import parts
+from antiphon.protocol.context import estimate_item
+from antiphon.protocol.errors import UpstreamError
 from antiphon.protocol.events import Event
 from antiphon.protocol.fast_text import TextFastPath
 from antiphon.protocol.items import Item
@@ -117,33 +124,123 @@ class Model(ABC):
         return None
 
 
+class AgentLimits(Struct, frozen=True):
+    """What all agents of a server share: their threads, and how long one may be silent (0: for ever)."""
+
+    threads: AgentThreads
+    chunk_timeout: float = 0
+
+
 class AgentModel(Model):
     """One entry of an agent."""
 
-    def __init__(self, agent: Agent, entry: str) -> None:
+    def __init__(self, agent: Agent, entry: str, limits: AgentLimits) -> None:
         self._agent = agent
+        self._limits = limits
         self.name, self.entry = agent.name, entry
         self.window, self.origin = agent.window, agent.origin
 
     async def answer(self, turn: Turn, sink: PartSink) -> None:
         """Feed the parts that the agent yields."""
-        # `aclosing` runs the agent's `finally` blocks now, and not at garbage collection.
-        async with aclosing(self._agent.stream(turn)) as answer:
-            count = 0
-            async for part in answer:
-                if not sink.feed((part,)):
-                    break
-                if sink.full:
-                    await sink.drain()
-                count += 1
-                if count % PARTS_PER_YIELD == 0:
-                    await asyncio.sleep(0)
+        answer = self._agent.stream(turn, self._limits.threads)
+        if (max_tokens := turn.request.max_output_tokens) and not self._agent.counts_tokens:
+            answer = limit_output(answer, max_tokens)
+        seconds, clock = self._limits.chunk_timeout, asyncio.get_running_loop().time
+        # Restarting a timer costs more than the rest of this loop: it runs a little longer, and is restarted seldom.
+        tolerance = seconds / 10
+        restarted = clock()
+        silence = asyncio.timeout(seconds + tolerance or None)
+        try:
+            # `aclosing` runs the agent's `finally` blocks now, and not at garbage collection.
+            async with silence, aclosing(answer):
+                count = 0
+                with raise_only_exceptions():
+                    async for part in answer:
+                        if not sink.feed((part,)):
+                            break
+                        if is_full := sink.full:
+                            silence.reschedule(None)
+                            await sink.drain()
+                        if seconds and (is_full or clock() > restarted + tolerance):
+                            restarted = clock()
+                            silence.reschedule(restarted + seconds + tolerance)
+                        count += 1
+                        if count % PARTS_PER_YIELD == 0:
+                            await asyncio.sleep(0)
+        except TimeoutError:
+            if silence.expired():
+                raise agent_timeout_error(self.name, seconds) from None
+            raise
 
     async def compact(self, turn: Turn) -> str | list[Item] | None:
-        return await self._agent.compact(turn)
+        with raise_only_exceptions():
+            return await self._agent.compact(turn, self._limits.threads)
 
     async def count(self, turn: Turn) -> int | None:
-        return await self._agent.count(turn)
+        with raise_only_exceptions():
+            return await self._agent.count(turn, self._limits.threads)
+
+
+@contextmanager
+def raise_only_exceptions() -> Generator[None]:
+    """Turn what an agent raises and is no Exception, such as SystemExit or a Rust panic, into one."""
+    try:
+        yield
+    except (Exception, asyncio.CancelledError):
+        raise
+    except BaseException as error:
+        raise RuntimeError(f"the agent raised {type(error).__name__}") from error
+
+
+def agent_timeout_error(name: str, seconds: float) -> UpstreamError:
+    """Return the error of an agent that was silent for too long."""
+    message = f"The agent '{name}' sent nothing for {seconds:g} seconds."
+    return UpstreamError(message, status=504, type="server_error", code="agent_timeout")
+
+
+CHARACTERS_PER_TOKEN = 4
+"""Of ASCII text; any other character is a token, as in `protocol.context.estimate_text`."""
+
+TEXT_FIELDS: dict[type, tuple[str, ...]] = {
+    parts.Text: ("text",),
+    parts.Refusal: ("text",),
+    parts.Reasoning: ("text", "summary"),
+    parts.Call: ("arguments",),
+}
+
+
+async def limit_output(answer: AsyncGenerator[Part], max_tokens: int) -> AsyncGenerator[Part]:
+    """Yield parts until their estimated tokens reach a limit, then end the answer as truncated."""
+    room = max_tokens * CHARACTERS_PER_TOKEN
+    async with aclosing(answer):
+        async for part in answer:
+            truncated: dict[str, str] = {}
+            for field in TEXT_FIELDS.get(type(part), ()):
+                text = getattr(part, field)
+                fitting, room = take_prefix(text, room)
+                if fitting != text:
+                    truncated[field] = fitting
+            if isinstance(part, parts.Whole):
+                room -= CHARACTERS_PER_TOKEN * estimate_item(part.item)
+            if not truncated and room >= 0:
+                yield part
+                continue
+            if truncated:
+                yield replace(part, **truncated)
+            yield parts.Finish("length")
+            return
+
+
+def take_prefix(text: str, room: int) -> tuple[str, int]:
+    """Return as much of a text as fits, and the room that is left, both in quarters of a token."""
+    if text.isascii():
+        return text[:room], room - min(len(text), room)
+    for index, character in enumerate(text):
+        size = 1 if character.isascii() else CHARACTERS_PER_TOKEN
+        if size > room:
+            return text[:index], 0
+        room -= size
+    return text, room
 
 
 class ProviderModels(Protocol):
@@ -166,7 +263,9 @@ class Models:
         agents: Iterable[Agent] = (),
         provider_models: ProviderModels | None = None,
         aliases: Mapping[str, Sequence[str]] | None = None,
+        limits: AgentLimits | None = None,
     ) -> None:
+        self._limits = limits or AgentLimits(AgentThreads())
         self._agents = {agent.name: agent for agent in agents}
         self._provider_models = provider_models
         self._aliases = dict(aliases or {})
@@ -192,6 +291,6 @@ class Models:
         agent_name, slash, entry = name.partition("/")
         entry = entry if slash else DEFAULT_ENTRY
         if (agent := self._agents.get(agent_name)) and entry in agent.entries:
-            return [AgentModel(agent, entry)]
+            return [AgentModel(agent, entry, self._limits)]
         model = self._provider_models.find(name) if self._provider_models else None
         return [model] if model else []

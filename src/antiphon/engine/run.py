@@ -7,6 +7,7 @@ Calls that `tool_choice` does not allow are removed before they become events.
 
 import asyncio
 import logging
+import sys
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
 
 from antiphon.agents.agent import Turn
@@ -76,20 +77,33 @@ class ToolChoiceFilter:
                 case parts.Call():
                     checked = self.check_call(part)
                 case parts.Whole(item=ExtensionItem(type=type) as item) if type == CUSTOM_TOOL_CALL:
-                    # The call of a custom tool arrives in one part.
-                    call_id = str(item.get("call_id", ""))
-                    call = parts.Call(f"{CUSTOM_TOOL} {call_id}", str(item.get("name", "")), call_id=call_id)
-                    checked = part if (result := self.check_call(call)) is call else result
-                case parts.Whole(item=FunctionCall() | ExtensionItem()):
+                    checked = self._check_whole_call(part, str(item.get("name", "")), str(item.get("call_id", "")))
+                case parts.Whole(item=FunctionCall(name=name, call_id=call_id)):
+                    checked = self._check_whole_call(part, name, call_id)
+                case parts.Whole(item=ExtensionItem()):
                     self._call_required = False
                     checked = part
-                case parts.Finish(reason="stop") if self._call_required:
-                    yield TOOL_NOT_CALLED
+                case parts.Finish(reason=reason):
+                    if reason == "stop":
+                        yield from self.end()
+                    self._call_required = False
                     checked = part
                 case _:
                     checked = part
             if checked is not None:
                 yield checked
+
+    def end(self) -> Iterator[Part]:
+        """Yield a warning if the response must contain a call and has none."""
+        if self._call_required:
+            self._call_required = False
+            yield TOOL_NOT_CALLED
+
+    def _check_whole_call(self, whole: parts.Whole, name: str, call_id: str) -> Part | None:
+        """Check a call that arrives in one part."""
+        call = parts.Call(f"whole {call_id}", name, call_id=call_id)
+        checked = self.check_call(call)
+        return whole if checked is call else checked
 
     def check_call(self, call: parts.Call) -> Part | None:
         """Return an allowed call; instead of any other, a warning or None."""
@@ -228,6 +242,8 @@ class Run:
     async def _execute(self) -> None:
         try:
             await self._answer_function(self._turn, self)
+            if self._tool_choice_filter and not self._synth.ended:
+                self._synth.feed_all(self._tool_choice_filter.end())
             self._estimate_missing_usage()
             ending = self._model_ending or self._synth.end()
         except asyncio.CancelledError as error:
@@ -242,7 +258,7 @@ class Run:
                 self.error = error
             ending = self._end_failed(error.payload)
             drop_tracebacks(error)
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - a boundary: models raise anything
+        except Exception as error:  # noqa: BLE001 - a boundary: models raise anything
             ending = self._end_internal_error()
             drop_tracebacks(error)
         # Nothing has been sent yet, so the error can still be the HTTP status.
@@ -357,7 +373,8 @@ class Run:
             input_tokens = context.estimate_prompt(turn.instructions, turn.tools, turn.items)
             self._synth.feed(parts.Usage(input_tokens=input_tokens))
         if known.output_tokens is None:
-            output_tokens = context.estimate_items(self.response.output)
+            limit = turn.request.max_output_tokens
+            output_tokens = min(context.estimate_items(self.response.output), limit or sys.maxsize)
             self._synth.feed(parts.Usage(output_tokens=output_tokens))
         message = "The model did not count its tokens; these are estimates."
         self._synth.feed(parts.Warn("usage_estimated", message, "usage"))

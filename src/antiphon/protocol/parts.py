@@ -16,6 +16,9 @@ from antiphon.protocol.items import TextAnnotation as AnnotationValue
 
 Key = int | str
 
+NO_KEY = ""
+"""The key of a call for which its agent chose none; `agents` gives it one of its own."""
+
 
 # gc=False for the parts of the hot path: they are never part of a reference cycle, so the garbage
 # collector need not look at them.
@@ -54,7 +57,7 @@ class Call(Struct, frozen=True, gc=False):
     parts of this call will come.
     """
 
-    key: Key = 0
+    key: Key = NO_KEY
     name: str = ""
     arguments: str = ""
     call_id: str = ""

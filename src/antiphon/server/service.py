@@ -6,9 +6,10 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
+from antiphon.agents.threads import AgentThreads
 from antiphon.engine.engine import Engine
 from antiphon.engine.maintenance import Maintenance, Retention
-from antiphon.engine.models import Models
+from antiphon.engine.models import AgentLimits, Models
 from antiphon.engine.persistence import ContextCache
 from antiphon.engine.provider_model import Providers
 from antiphon.engine.run import SERVER_STOPPING
@@ -47,7 +48,12 @@ class Service:
         self._client = HttpClient(timeouts)
         policy = RetryPolicy(settings.retries, settings.retry_seconds)
         providers = Providers(settings.providers, settings.keys, self._client, policy, timeouts)
-        self.models = Models(settings.all_agents, providers, settings.aliases)
+        self.models = Models(
+            settings.all_agents,
+            providers,
+            settings.aliases,
+            AgentLimits(AgentThreads(settings.agent_threads), settings.chunk_timeout),
+        )
         self.provider_models = ProviderModelList(settings.providers, settings.keys)
         self.shutdown_event = asyncio.Event()
         """Set when the server accepts no new work."""

@@ -8,6 +8,7 @@ from typing import Annotated, get_origin
 from antiphon.adapters.base import Provider
 from antiphon.agents.agent import Agent
 from antiphon.agents.demo import demo, echo
+from antiphon.protocol.struct import InvalidValueError
 from antiphon.server.config import tables
 from antiphon.server.config.load import GatewayConfig, load_config
 from antiphon.server.config.tables import NonNegativeInt, NonNegativeSeconds, PositiveInt, PositiveSeconds
@@ -25,6 +26,12 @@ class Settings:
 
     agents: Sequence[Agent] = ()
     """Python functions to serve as models, in addition to `demo` and `echo`."""
+
+    agent_threads: PositiveInt = 64
+    """How many plain functions and generators run at the same time, each in a thread of its own."""
+
+    chunk_timeout: NonNegativeSeconds = 600
+    """How long an agent may send nothing before its response fails; 0 means for ever."""
 
     demo: bool = True
     """Whether to serve the built-in models `demo` and `echo`."""
@@ -115,6 +122,10 @@ class Settings:
             if get_origin(setting.type) is Annotated:
                 example = f"{setting.name} = {setting.default}"
                 tables.read_field(setting.type, getattr(self, setting.name), setting.name, example)
+        by_name: dict[str, Agent] = {}
+        for agent in self.agents:
+            if by_name.setdefault(agent.name, agent) is not agent:
+                raise InvalidValueError("agents", f"two agents are called '{agent.name}'. Rename one of them.")
         for index, provider in enumerate(self.providers):
             tables.check_table(dict(provider.timeouts), tables.TIMEOUT_KEYS, f"providers[{index}].timeouts")
 
@@ -140,5 +151,6 @@ class Settings:
 
     @property
     def all_agents(self) -> list[Agent]:
-        """The agents to serve; the user's come last and override built-in ones of the same name."""
-        return [*([demo, echo] if self.demo else []), *self.agents]
+        """The agents to serve: the user's, and the built-in ones whose names the user's do not have."""
+        names = {agent.name for agent in self.agents}
+        return [*(agent for agent in (demo, echo) if self.demo and agent.name not in names), *self.agents]
