@@ -1,7 +1,7 @@
 """A TCP server in the same event loop that runs one function per connection.
 
 async with scripted_server(respond_with(b"HTTP/1.1 200 OK\\r\\n…")) as server:
-    await client.fetch(HttpRequest(url=server.url))
+    await fetch_response(client, HttpRequest(url=server.url))
 """
 
 import asyncio

@@ -24,6 +24,7 @@ from antiphon.transport.auth import Signer, make_signer
 from antiphon.transport.client import HttpClient, HttpRequest
 from antiphon.transport.request import AwsSignature, Credential, EntraToken, GoogleToken, Key
 from tests.scripted_upstream import ScriptedUpstream, json_answer, scripted_upstream
+from tests.transport.buffered_response import fetch_response
 
 pytestmark = pytest.mark.anyio
 
@@ -157,7 +158,7 @@ async def test_the_client_sends_what_was_signed(
     request = HttpRequest(url=url, headers=JSON, body=b"{}")
     headers = JSON | await make_signer(AWS, None).headers(request)
     client = HttpClient()
-    await client.fetch(replace(request, headers=headers))
+    await fetch_response(client, replace(request, headers=headers))
     client.close()
     received = provider.requests[0]
     again = AWSRequest(

@@ -12,9 +12,10 @@ import pytest
 from antiphon.protocol.errors import UpstreamError
 from antiphon.transport import client as module
 from antiphon.transport import connection as connection_module
-from antiphon.transport.client import BufferedResponse, HttpClient, HttpRequest
+from antiphon.transport.client import HttpClient, HttpRequest
 from antiphon.transport.connection import Timeouts
 from tests.scripted_upstream import scripted_upstream, sse_answer
+from tests.transport.buffered_response import BufferedResponse, fetch_response
 from tests.transport.certificates import make_certificate, server_context
 from tests.transport.leak_check import check_no_leaks
 from tests.transport.scripted_server import (
@@ -45,7 +46,7 @@ async def client() -> AsyncIterator[HttpClient]:
 
 async def fetch(client: HttpClient, url: str, **options: Any) -> BufferedResponse:
     """Send a request and return the whole response."""
-    return await client.fetch(HttpRequest(url=url, peer_name="p", **options))
+    return await fetch_response(client, HttpRequest(url=url, peer_name="p", **options))
 
 
 async def fetch_error(client: HttpClient, url: str, **options: Any) -> UpstreamError:

@@ -13,9 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from antiphon.protocol.errors import UpstreamError
-from antiphon.transport.client import BufferedResponse, HttpClient, HttpRequest
+from antiphon.transport.client import HttpClient, HttpRequest
 from antiphon.transport.connection import HttpConnection, Timeouts
 from antiphon.transport.response import HttpResponse
+from tests.transport.buffered_response import BufferedResponse, fetch_response
 from tests.transport.fake_loop import NullTransport
 from tests.transport.scripted_server import (
     Script,
@@ -46,7 +47,7 @@ async def run_client(script: Script, timeouts: Timeouts | None = None) -> AsyncI
         async with scripted_server(script) as server:
 
             async def ask(body: bytes = b"?") -> BufferedResponse:
-                return await client.fetch(HttpRequest(url=f"{server.url}/x", body=body, peer_name="p"))
+                return await fetch_response(client, HttpRequest(url=f"{server.url}/x", body=body, peer_name="p"))
 
             yield server, ask
     finally:

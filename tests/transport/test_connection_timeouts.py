@@ -10,6 +10,7 @@ from antiphon.transport import connection as module
 from antiphon.transport.client import HttpClient, HttpRequest
 from antiphon.transport.connection import HttpConnection, Timeouts
 from antiphon.transport.response import HttpResponse
+from tests.transport.buffered_response import fetch_response
 from tests.transport.fake_loop import FakeLoop, NullTransport
 from tests.transport.scripted_server import (
     ScriptedConnection,
@@ -177,7 +178,7 @@ async def test_a_second_release_does_not_affect_the_next_request() -> None:
         first = await client.open(HttpRequest(url=server.url))
         assert await first.read() == b"first"
         first.release()
-        second = asyncio.ensure_future(client.fetch(HttpRequest(url=server.url)))
+        second = asyncio.ensure_future(fetch_response(client, HttpRequest(url=server.url)))
         await asyncio.sleep(0.05)
         first.release()
         assert (await second).body == b"second"

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from antiphon.protocol.errors import UpstreamError
-from antiphon.transport.client import BufferedResponse, HttpClient, HttpRequest
+from antiphon.transport.client import HttpClient, HttpRequest
 from antiphon.transport.connection import Timeouts
 from antiphon.transport.proxy import Proxy, find_proxy, is_in_no_proxy, is_loopback
+from tests.transport.buffered_response import BufferedResponse, fetch_response
 from tests.transport.certificates import make_certificate, server_context
 from tests.transport.leak_check import check_no_leaks
 from tests.transport.scripted_server import (
@@ -59,7 +60,7 @@ async def client() -> AsyncIterator[HttpClient]:
 
 async def fetch(client: HttpClient, url: str) -> BufferedResponse:
     """Send a request and return the whole response."""
-    return await client.fetch(HttpRequest(url=url, peer_name="p", body=b"{}"))
+    return await fetch_response(client, HttpRequest(url=url, peer_name="p", body=b"{}"))
 
 
 async def fetch_error(client: HttpClient, url: str) -> UpstreamError:

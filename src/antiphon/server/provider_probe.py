@@ -132,21 +132,22 @@ async def _list_models(adapter: Adapter, key: str | None, client: HttpClient) ->
     except TimeoutError:
         return "not ready", f"no credentials within {PROBE_SECONDS:g} seconds", []
     async with asyncio.timeout_at(deadline):
-        response = await client.fetch(replace(request, headers=headers))
+        response = await client.open(replace(request, headers=headers))
+        body = await response.read_and_release()
     # Some compatible servers implement only the endpoints that create responses.
     if response.status in NO_MODEL_LIST_STATUSES:
         return "reached", f"{listing.url} answers {response.status}: no list, or a wrong address", []
     if location := redirect_target(response.status, response.headers, listing.url, adapter.base_url):
         raise redirect_error(provider.name, response.status, redact_key(location, key or ""))
     if not 200 <= response.status < 300:
-        message = str(adapter.decode_error(response.status, response.headers, response.body))
+        message = str(adapter.decode_error(response.status, response.headers, body))
         message = message.removeprefix(f"{provider.name}: ").rstrip(".")
         # The provider's own message does not know the name of our variable.
         if response.status in UNAUTHORIZED_STATUSES and provider.api_key_env:
             message += f"; check {provider.api_key_env}"
         return "not ready", f"{response.status} from {listing.url}: {message}", []
     try:
-        listed = adapter.decode_models(json.decode_lenient(response.body))
+        listed = adapter.decode_models(json.decode_lenient(body))
     except json.JSONError:
         return "reached", f"{listing.url} answers with something that is not JSON", []
     return "ready", "", [repair_surrogates(name) for name in listed]

@@ -41,14 +41,6 @@ HEADER_NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9a-z]+")
 HEADER_VALUE = re.compile(r"[^\x00-\x08\x0a-\x1f\x7f\ud800-\udfff]*")
 
 
-class BufferedResponse(NamedTuple):
-    """A response with its whole body; header names are in lower case."""
-
-    status: int
-    headers: Mapping[str, str]
-    body: bytes
-
-
 class HttpRequest(Struct, frozen=True, kw_only=True):
     """A request as it is sent; `peer_name` is the server's name in error messages."""
 
@@ -115,12 +107,6 @@ class HttpClient:
             response.release()
             raise proxy_refused_error(address.proxy, str(response.status), request.peer_name)
         return response
-
-    async def fetch(self, request: HttpRequest) -> BufferedResponse:
-        """Send a request and read its whole response; raises UpstreamError."""
-        response = await self.open(request)
-        body = await response.read_and_release()
-        return BufferedResponse(response.status, response.headers, body)
 
     def close(self) -> None:
         """Close every idle connection, and keep none from now on."""

@@ -72,7 +72,6 @@ class HttpConnection(asyncio.Protocol):
         self._sent_at = self._last_read_at = 0.0
         self._is_idempotent = False
         self._is_reused = False
-        self._awaits_first_byte = True
         self._headers: dict[str, str] = {}
         self._in_head = True
         self._header_count = 0
@@ -103,7 +102,7 @@ class HttpConnection(asyncio.Protocol):
         self._headers, self._in_head = {}, True
         self._header_count = self._bytes_without_body = self._bytes_received = 0
         self._in_chunk, self._at_chunk_boundary = True, False
-        self._is_complete, self._awaits_first_byte, self._keep_alive = False, True, False
+        self._is_complete = self._keep_alive = False
         self._sent_at = self._last_read_at = self._loop.time()
         self._set_deadline(min(timeouts.first_byte, timeouts.total))
         self._transport.write(request)
@@ -191,7 +190,7 @@ class HttpConnection(asyncio.Protocol):
     def _parse(self, response: HttpResponse, data: bytes) -> tuple[bytes, UpstreamError | None]:
         """Feed the parser; return the body in this read, and what is wrong with it."""
         assert self._parser is not None  # noqa: S101 - set by `send`
-        self._awaits_first_byte, failure = False, None
+        failure = None
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
@@ -215,7 +214,7 @@ class HttpConnection(asyncio.Protocol):
         if response is None or self._is_complete:
             return
         is_recent = self._loop.time() - self._sent_at < STALE_SECONDS
-        if self._awaits_first_byte and self._is_reused and is_recent:
+        if self._is_reused and is_recent and not self._bytes_received:
             response.fail(StaleConnectionError())
         elif exc is None and not self._in_head and not self._headers.keys() & {"content-length", "transfer-encoding"}:
             response.end()  # without length and chunks, the connection's end is the body's end

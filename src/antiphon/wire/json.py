@@ -111,9 +111,8 @@ def _parse(data: Buffer) -> object:
     try:
         return _decoder.decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise JSONError(
-            f"Invalid JSON: {_reason(bytes(data), error)}. Send exactly one JSON value in UTF-8."
-        ) from error
+        reason = _reason(bytes(data), error)
+        raise JSONError(f"Invalid JSON: {reason}. Send exactly one JSON value in UTF-8.") from error
 
 
 def _reason(text: bytes, error: Exception) -> str:

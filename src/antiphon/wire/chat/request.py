@@ -192,14 +192,13 @@ def check_supported(body: Body) -> None:
 
 def _unread_fields(body: Body) -> list[str]:
     """Return the paths of unused fields outside the messages."""
-    holders: list[tuple[str, ProtocolStruct]] = [("stream_options", body.stream_options)]
+    found = unread_fields(body.stream_options, "stream_options")
     for index, tool in enumerate(body.tools):
-        place = f"tools[{index}]"
         if not isinstance(tool, wire_types.OtherTool):
-            holders.append((place, tool))
+            found += unread_fields(tool, f"tools[{index}]")
         if isinstance(tool, wire_types.CustomTool):
-            holders.append((f"{place}.custom", tool.custom))
-    return [found for place, holder in holders for found in unread_fields(holder, place)]
+            found += unread_fields(tool.custom, f"tools[{index}].custom")
+    return found
 
 
 def make_unused_warning(param: str) -> ResponseWarning:
@@ -225,13 +224,12 @@ def _convert_tool(tool: wire_types.FunctionTool | wire_types.CustomTool | wire_t
 
 def _convert_tool_choice(body: Body) -> ToolChoice:
     choice = body.tool_choice
-    match choice:
-        case wire_types.AllowedChoice(allowed_tools=allowed):
-            return AllowedTools(mode=allowed.mode, tools=[_convert_named_choice(tool) for tool in allowed.tools])
-        case wire_types.FunctionChoice() | wire_types.CustomChoice():
-            return _convert_named_choice(choice)
-        case _:
-            return choice
+    if isinstance(choice, str):
+        return choice
+    if isinstance(choice, wire_types.AllowedChoice):
+        allowed = choice.allowed_tools
+        return AllowedTools(mode=allowed.mode, tools=[_convert_named_choice(tool) for tool in allowed.tools])
+    return _convert_named_choice(choice)
 
 
 def _convert_named_choice(choice: wire_types.Choice) -> SpecificToolChoice:

@@ -240,9 +240,8 @@ class IncomingHashbrownRequest:
     def continue_thread(self, saved: Sequence[Json]) -> HashbrownRequest:
         """Return the request with a thread's messages before its own; raises RequestError."""
         visible = [strip_metadata(message) for message in saved]
-        new = merge_messages(visible, self.messages)[len(saved) :]
         # Errors must name the message by its index in the body, so overlapping ones are counted.
-        skipped = len(self.messages) - len(new)
+        skipped = count_overlap(visible, self.messages)
         try:
             # A `threads` object of the user's own may return anything.
             earlier = cast("list[HashbrownMessage]", decode_as(list[HashbrownMessage], list(saved)))
@@ -257,7 +256,7 @@ class IncomingHashbrownRequest:
             transcript.add_message(message, f"messages[{index}]")
         return HashbrownRequest(
             body=body,
-            messages=[*saved, *new],
+            messages=[*saved, *self.messages[skipped:]],
             request=Request(
                 model=body.model,
                 input=transcript.items,
