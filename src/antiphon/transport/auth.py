@@ -79,18 +79,26 @@ class AwsSigner:
 
     def _sign(self, request: HttpRequest) -> dict[str, str]:
         auth = import_extra("botocore.auth", "bedrock")
+        given = {name.lower(): value for name, value in request.headers.items()}
+        # Only headers that no proxy on the way changes are signed.
+        headers = {
+            name: value
+            for name, value in given.items()
+            if name == "content-type" or (name.startswith("x-amz-") and name not in SIGNATURE_HEADERS)
+        }
         signed = import_extra("botocore.awsrequest", "bedrock").AWSRequest(
-            method=request.method, url=request.url, data=request.body, headers=_headers_to_sign(request.headers)
+            method=request.method, url=request.url, data=request.body, headers=headers
         )
         credential = self._credential
         # SigV4Auth encodes the encoded path once more, as every AWS service but S3 expects.
         signer = auth.SigV4Auth(self._load_credentials(), credential.service, credential.region)
         signer.add_auth(signed)
-        return {name.lower(): value for name, value in signed.headers.items() if name in SIGNATURE_HEADERS}
+        return {name.lower(): value for name, value in signed.headers.items() if name.lower() in SIGNATURE_HEADERS}
 
     def _load_credentials(self) -> Any:
         """Return the current credentials; raises UpstreamError."""
         errors = import_extra("botocore.exceptions", "bedrock")
+        profile = self._credential.profile or os.environ.get("AWS_PROFILE")  # as in AWS's libraries
         try:
             # botocore's search is not thread-safe, and slow where it asks the instance metadata.
             with self._lock:
@@ -100,13 +108,13 @@ class AwsSigner:
             if self._credentials is not None:
                 return self._credentials.get_frozen_credentials()
         except errors.ProfileNotFound as error:
-            message = f"There is no AWS profile '{self._profile}'. Name another one, or create it."
+            message = f"There is no AWS profile '{profile}'. Name another one, or create it."
             raise credentials_error(message) from error
         except (errors.BotoCoreError, errors.ClientError, *LIBRARY_ERRORS) as error:
             # botocore raises a RuntimeError for credentials that have expired when it loads them.
             expired = (errors.SSOError, errors.TokenRetrievalError, RuntimeError)
             default = "the profile 'default', or the variables that begin with AWS_"
-            where = f"the profile '{self._profile}'" if self._profile else default
+            where = f"the profile '{profile}'" if profile else default
             advice = "Log in again" if isinstance(error, expired) else f"Check {where}"
             message = f"The AWS credentials could not be loaded ({type(error).__name__}). {advice}."
             raise credentials_error(message) from error
@@ -115,26 +123,11 @@ class AwsSigner:
             "AWS_SECRET_ACCESS_KEY, or name a profile."
         )
 
-    @property
-    def _profile(self) -> str | None:
-        """The profile that AWS's libraries use."""
-        return self._credential.profile or os.environ.get("AWS_PROFILE")
-
 
 LIBRARY_ERRORS = (OSError, ValueError, RuntimeError)
 """What the libraries raise for invalid files, and for the programs they run."""
 
-SIGNATURE_HEADERS = ("Authorization", "X-Amz-Date", "X-Amz-Security-Token")
-
-
-def _headers_to_sign(headers: Mapping[str, str]) -> dict[str, str]:
-    """Return the headers to sign: only those that no proxy on the way changes."""
-    lowered = ((name.lower(), value) for name, value in headers.items())
-    return {
-        name: value
-        for name, value in lowered
-        if name == "content-type" or (name.startswith("x-amz-") and name.title() not in SIGNATURE_HEADERS)
-    }
+SIGNATURE_HEADERS = ("authorization", "x-amz-date", "x-amz-security-token")
 
 
 class TokenSigner(ABC):

@@ -61,7 +61,6 @@ class HttpConnection(asyncio.Protocol):
         self._on_idle = on_idle
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
-        self._parser: httptools.HttpResponseParser | None = None
         self._response: HttpResponse | None = None
         self._timer: asyncio.Handle | None = None
         self._timer_due = 0.0
@@ -72,21 +71,23 @@ class HttpConnection(asyncio.Protocol):
         self._sent_at = self._last_read_at = 0.0
         self._is_idempotent = False
         self._is_reused = False
-        self._headers: dict[str, str] = {}
-        self._in_head = True
-        self._header_count = 0
-        self._bytes_without_body = 0
-        self._bytes_received = 0
+        self._is_draining = False
         self._body_pieces: list[bytes] = []
         self.on_body = self._body_pieces.append
         """The parser's callback for a piece of the body."""
+        self._reset()
+
+    def _reset(self) -> None:
+        """Prepare for another response."""
+        self._parser = httptools.HttpResponseParser(self)
+        self._headers: dict[str, str] = {}
+        self._in_head = True
+        self._header_count = self._bytes_without_body = self._bytes_received = 0
         self._in_chunk = True
         """Whether the parser is not between two chunks."""
         self._at_chunk_boundary = False
         """Whether the last read ended with the end of a chunk."""
-        self._is_complete = False
-        self._keep_alive = False
-        self._is_draining = False
+        self._is_complete = self._keep_alive = False
 
     # The client calls these.
 
@@ -96,13 +97,9 @@ class HttpConnection(asyncio.Protocol):
         if self._transport is None or self._transport.is_closing():
             response.fail(bad_response_error(peer_name, CLOSED_EARLY, CUT))
             return response
+        self._reset()
         self._response = response
-        self._parser = httptools.HttpResponseParser(self)
         self._timeouts, self._is_idempotent = timeouts, idempotent
-        self._headers, self._in_head = {}, True
-        self._header_count = self._bytes_without_body = self._bytes_received = 0
-        self._in_chunk, self._at_chunk_boundary = True, False
-        self._is_complete = self._keep_alive = False
         self._sent_at = self._last_read_at = self._loop.time()
         self._set_deadline(min(timeouts.first_byte, timeouts.total))
         self._transport.write(request)
@@ -131,12 +128,10 @@ class HttpConnection(asyncio.Protocol):
             self.close()
 
     def pause(self) -> None:
-        """Stop reading."""
         if self._transport and not self._transport.is_closing():
             self._transport.pause_reading()
 
     def resume(self) -> None:
-        """Continue reading."""
         # The time of the pause does not count against the server.
         self._last_read_at = self._loop.time()
         if self._transport and not self._transport.is_closing():
@@ -189,7 +184,6 @@ class HttpConnection(asyncio.Protocol):
 
     def _parse(self, response: HttpResponse, data: bytes) -> tuple[bytes, UpstreamError | None]:
         """Feed the parser; return the body in this read, and what is wrong with it."""
-        assert self._parser is not None  # noqa: S101 - set by `send`
         failure = None
         try:
             self._parser.feed_data(data)
@@ -250,7 +244,6 @@ class HttpConnection(asyncio.Protocol):
             self._headers[key] = text if before is None else f"{before}, {text}"
 
     def on_headers_complete(self) -> None:
-        assert self._parser is not None  # noqa: S101 - it calls us
         assert self._response is not None  # noqa: S101 - checked before it is fed
         status = self._parser.get_status_code()
         if status == 101 or status < 100:
@@ -270,7 +263,6 @@ class HttpConnection(asyncio.Protocol):
         self._in_chunk = False
 
     def on_message_complete(self) -> None:
-        assert self._parser is not None  # noqa: S101 - it calls us
         if self._in_head:
             self._headers = {}  # this was a 1xx response: the final one follows
         else:

@@ -198,7 +198,6 @@ class HttpResponse:
             self._state_changed.set()
 
     def resume(self) -> None:
-        """Continue reading."""
         if self.is_paused:
             self.is_paused = False
             self._connection.resume()

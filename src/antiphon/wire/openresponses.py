@@ -19,24 +19,9 @@ from typing import ClassVar, TypeVar, get_args
 from msgspec import UNSET
 from msgspec.structs import replace
 
+from antiphon.protocol import events
 from antiphon.protocol.errors import ErrorPayload, RequestError
-from antiphon.protocol.events import (
-    ContentPartAdded,
-    ContentPartDone,
-    ErrorEvent,
-    Event,
-    LifecycleEvent,
-    OutputItemAdded,
-    OutputItemDone,
-    OutputTextAnnotationAdded,
-    OutputTextDelta,
-    OutputTextDone,
-    ReasoningDelta,
-    ReasoningDone,
-    ResponseCompleted,
-    ResponseFailed,
-    WebSocketError,
-)
+from antiphon.protocol.events import Event, LifecycleEvent, OutputTextDelta
 from antiphon.protocol.foreign.lenient import (
     OPENAI_ANNOTATIONS,
     OPENAI_CONTENT,
@@ -145,11 +130,11 @@ class Dialect:
     def encode_message(self, event: Event) -> bytes:
         """Encode one event as a WebSocket message."""
         # A turn on a WebSocket has exactly one terminal message, so no `error` before this one.
-        is_failed = isinstance(event, ResponseFailed)
+        is_failed = isinstance(event, events.ResponseFailed)
         ((_, data),) = self._encode_lifecycle(event) if is_failed else self.encode_event(event)
         return data
 
-    def encode_websocket_error(self, error: WebSocketError) -> bytes:
+    def encode_websocket_error(self, error: events.WebSocketError) -> bytes:
         """Encode the answer to a WebSocket message that has failed."""
         return encode(replace(error, error=self._rename_error(error.error)))
 
@@ -159,7 +144,6 @@ class Dialect:
         return b"".join(sse.encode(*one) for number, one in encoded if number > after)
 
     def encode_response(self, response: Response) -> bytes:
-        """Encode a response."""
         return self.encode(self.visible_response(response))
 
     def encode_compaction(self, resource: CompactResource) -> bytes:
@@ -206,9 +190,9 @@ class Dialect:
             response = replace(response, reasoning=replace(reasoning, effort=effort))
         return response
 
-    def _encode_failed(self, event: ResponseFailed) -> list[EncodedEvent]:
+    def _encode_failed(self, event: events.ResponseFailed) -> list[EncodedEvent]:
         # "Error while streaming: an error event … will be followed by a response.failed event."
-        error = ErrorEvent(sequence_number=event.sequence_number, error=failure_payload(event.response))
+        error = events.ErrorEvent(sequence_number=event.sequence_number, error=failure_payload(event.response))
         failed = replace(event, sequence_number=event.sequence_number + 1)
         return [(error.type, encode(error)), *self._encode_lifecycle(failed)]
 
@@ -216,16 +200,16 @@ class Dialect:
         visible = replace(event, response=self.visible_response(event.response))
         return [(event.type, self.encode(visible))]
 
-    def _encode_item(self, event: OutputItemAdded | OutputItemDone) -> list[EncodedEvent]:
+    def _encode_item(self, event: events.OutputItemAdded | events.OutputItemDone) -> list[EncodedEvent]:
         if self._hides_encrypted_content and _has_encrypted_content(event.item):
             event = replace(event, item=_without_encrypted_content(event.item))
         return [(event.type, self.encode(event))]
 
     ENCODERS: ClassVar[dict[type, Callable[..., list[EncodedEvent]]]] = {
         **dict.fromkeys(get_args(LifecycleEvent), _encode_lifecycle),
-        ResponseFailed: _encode_failed,
-        OutputItemAdded: _encode_item,
-        OutputItemDone: _encode_item,
+        events.ResponseFailed: _encode_failed,
+        events.OutputItemAdded: _encode_item,
+        events.OutputItemDone: _encode_item,
     }
     """Events that are not encoded as they are."""
 
@@ -270,28 +254,30 @@ class OpenAIDialect(Dialect):
             return response
         return replace(response, usage=_with_cache_write_tokens(response.usage))
 
-    def _encode_text(self, event: OutputTextDelta | OutputTextDone) -> list[EncodedEvent]:
+    def _encode_text(self, event: OutputTextDelta | events.OutputTextDone) -> list[EncodedEvent]:
         data = encode(event)
         has_logprobs = event.logprobs is not UNSET
         return [(event.type, data if has_logprobs else data[:-1] + b',"logprobs":[]}')]
 
-    def _encode_part(self, event: ContentPartAdded | ContentPartDone | OutputTextAnnotationAdded) -> list[EncodedEvent]:
+    def _encode_part(
+        self, event: events.ContentPartAdded | events.ContentPartDone | events.OutputTextAnnotationAdded
+    ) -> list[EncodedEvent]:
         return [(event.type, self.encode(event))]
 
-    def _encode_reasoning(self, event: ReasoningDelta | ReasoningDone) -> list[EncodedEvent]:
+    def _encode_reasoning(self, event: events.ReasoningDelta | events.ReasoningDone) -> list[EncodedEvent]:
         name = event.type.replace("reasoning", "reasoning_text")
         # The type comes first in the JSON, so a text that contains it is left alone.
         return [(name, encode(event).replace(event.type.encode(), name.encode(), 1))]
 
     ENCODERS: ClassVar[dict[type, Callable[..., list[EncodedEvent]]]] = Dialect.ENCODERS | {
-        ResponseFailed: Dialect.ENCODERS[ResponseCompleted],
-        ContentPartAdded: _encode_part,
-        ContentPartDone: _encode_part,
-        OutputTextAnnotationAdded: _encode_part,
+        events.ResponseFailed: Dialect.ENCODERS[events.ResponseCompleted],
+        events.ContentPartAdded: _encode_part,
+        events.ContentPartDone: _encode_part,
+        events.OutputTextAnnotationAdded: _encode_part,
         OutputTextDelta: _encode_text,
-        OutputTextDone: _encode_text,
-        ReasoningDelta: _encode_reasoning,
-        ReasoningDone: _encode_reasoning,
+        events.OutputTextDone: _encode_text,
+        events.ReasoningDelta: _encode_reasoning,
+        events.ReasoningDone: _encode_reasoning,
     }
 
 

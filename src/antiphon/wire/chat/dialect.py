@@ -15,21 +15,9 @@ from typing import ClassVar
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
+from antiphon.protocol import events
 from antiphon.protocol.errors import ErrorPayload
-from antiphon.protocol.events import (
-    Event,
-    FunctionCallArgumentsDelta,
-    LifecycleEvent,
-    OutputItemAdded,
-    OutputTextDelta,
-    ReasoningDelta,
-    ReasoningSummaryTextDelta,
-    RefusalDelta,
-    ResponseCompleted,
-    ResponseCreated,
-    ResponseFailed,
-    ResponseIncomplete,
-)
+from antiphon.protocol.events import Event, LifecycleEvent, OutputTextDelta
 from antiphon.protocol.items import (
     CUSTOM_TOOL_CALL,
     Content,
@@ -163,7 +151,6 @@ def encode_logprobs(output: Iterable[Item]) -> Json | None:
 
 
 def finish_reason(response: Response, *, called: bool) -> str:
-    """Return the finish reason of a response."""
     if details := response.incomplete_details:
         return FINISH_REASONS.get(details.reason, "length")
     return "tool_calls" if called else "stop"
@@ -228,7 +215,7 @@ class ChatDialect(Dialect):
         """The output index of the last item with raw reasoning."""
 
     def encode_event(self, event: Event) -> list[EncodedEvent]:
-        name = "error" if isinstance(event, ResponseFailed) else CHUNK
+        name = "error" if isinstance(event, events.ResponseFailed) else CHUNK
         return [(name, data) for data in self._encode_chunks(event)]
 
     def encode_sse(self, event: Event) -> bytes:
@@ -260,7 +247,7 @@ class ChatDialect(Dialect):
         write = self.CHUNK_ENCODERS.get(type(event))
         return write(self, event) if write else []
 
-    def _encode_created(self, event: ResponseCreated) -> list[bytes]:
+    def _encode_created(self, event: events.ResponseCreated) -> list[bytes]:
         usage = b',"usage":null' if self._request.include_usage else b""
         self._chunk_prefix = encode(common_fields(event.response, CHUNK))[:-1] + b',"choices":'
         self._delta_prefix = self._chunk_prefix + b'[{"index":0,"delta":'
@@ -312,29 +299,29 @@ class ChatDialect(Dialect):
         logprobs = {"content": to_builtins(event.logprobs), "refusal": None}
         return self._encode_delta({"content": text} if text else {}, logprobs=logprobs)
 
-    def _encode_refusal(self, event: RefusalDelta) -> list[bytes]:
+    def _encode_refusal(self, event: events.RefusalDelta) -> list[bytes]:
         return self._encode_growth("refusal", event.output_index, event.delta)
 
-    def _encode_reasoning(self, event: ReasoningDelta) -> list[bytes]:
+    def _encode_reasoning(self, event: events.ReasoningDelta) -> list[bytes]:
         if event.delta:
             self._reasoning_output_index = event.output_index
         place = (event.output_index, event.content_index)
         return self._encode_growth("reasoning_content", place, event.delta, event.obfuscation)
 
-    def _encode_summary(self, event: ReasoningSummaryTextDelta) -> list[bytes]:
+    def _encode_summary(self, event: events.ReasoningSummaryTextDelta) -> list[bytes]:
         # The raw reasoning of this item was sent: its summary would repeat it.
         if event.output_index == self._reasoning_output_index:
             return []
         place = (event.output_index, event.summary_index, "summary")
         return self._encode_growth("reasoning_content", place, event.delta, event.obfuscation)
 
-    def _encode_added_call(self, event: OutputItemAdded) -> list[bytes]:
+    def _encode_added_call(self, event: events.OutputItemAdded) -> list[bytes]:
         if not is_client_call(event.item, self._client_functions):
             return []
         index = self._call_positions[event.output_index] = len(self._call_positions)
         return self._encode_delta({"tool_calls": [{"index": index, **encode_call(event.item)}]})
 
-    def _encode_arguments(self, event: FunctionCallArgumentsDelta) -> list[bytes]:
+    def _encode_arguments(self, event: events.FunctionCallArgumentsDelta) -> list[bytes]:
         index = self._call_positions.get(event.output_index)
         if index is None:
             return []
@@ -362,20 +349,20 @@ class ChatDialect(Dialect):
             chunks.append(self._make_chunk([], {"usage": encode_usage(response.usage)}))
         return chunks
 
-    def _encode_failure(self, event: ResponseFailed) -> list[bytes]:
+    def _encode_failure(self, event: events.ResponseFailed) -> list[bytes]:
         return [self.encode_error(failure_payload(event.response))]
 
     CHUNK_ENCODERS: ClassVar[dict[type, Callable[..., list[bytes]]]] = {
-        ResponseCreated: _encode_created,
+        events.ResponseCreated: _encode_created,
         OutputTextDelta: _encode_text,
-        RefusalDelta: _encode_refusal,
-        ReasoningDelta: _encode_reasoning,
-        ReasoningSummaryTextDelta: _encode_summary,
-        OutputItemAdded: _encode_added_call,
-        FunctionCallArgumentsDelta: _encode_arguments,
-        ResponseCompleted: _encode_end,
-        ResponseIncomplete: _encode_end,
-        ResponseFailed: _encode_failure,
+        events.RefusalDelta: _encode_refusal,
+        events.ReasoningDelta: _encode_reasoning,
+        events.ReasoningSummaryTextDelta: _encode_summary,
+        events.OutputItemAdded: _encode_added_call,
+        events.FunctionCallArgumentsDelta: _encode_arguments,
+        events.ResponseCompleted: _encode_end,
+        events.ResponseIncomplete: _encode_end,
+        events.ResponseFailed: _encode_failure,
     }
 
 

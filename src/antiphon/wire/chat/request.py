@@ -15,28 +15,8 @@ from typing import Any
 from msgspec import UNSET
 from msgspec.structs import asdict
 
+from antiphon.protocol import items, tools
 from antiphon.protocol.errors import RequestError
-from antiphon.protocol.items import (
-    CUSTOM_TOOL_CALL,
-    CUSTOM_TOOL_CALL_OUTPUT,
-    MAX_CALL_ID_LENGTH,
-    Content,
-    ExtensionContent,
-    ExtensionItem,
-    FunctionCall,
-    FunctionCallOutput,
-    InputFile,
-    InputImage,
-    InputText,
-    InputVideo,
-    Item,
-    Message,
-    OutputText,
-    Reasoning,
-    ReasoningText,
-    RefusalContent,
-    content_text,
-)
 from antiphon.protocol.request import (
     INCLUDE_LOGPROBS,
     JsonSchemaFormat,
@@ -56,17 +36,6 @@ from antiphon.protocol.struct import (
     list_unknown_fields,
     omit,
     to_builtins,
-)
-from antiphon.protocol.tools import (
-    CUSTOM_TOOL,
-    AllowedTools,
-    ExtensionTool,
-    ExtensionToolChoice,
-    FunctionTool,
-    FunctionToolChoice,
-    SpecificToolChoice,
-    Tool,
-    ToolChoice,
 )
 from antiphon.wire.chat import wire_types
 from antiphon.wire.chat.wire_types import MAX_MESSAGES, Body
@@ -91,6 +60,8 @@ SAME_FIELDS = """model metadata temperature top_p presence_penalty frequency_pen
     safety_identifier prompt_cache_key store service_tier top_logprobs user seed""".split()
 """Fields with the same name and meaning in a chat request and in a `Request`."""
 
+TextType = type[items.InputText] | type[items.OutputText]
+
 BY_NAME = "function "
 """Precedes a name that stands for an id: the calls of the deprecated `function_call` have none."""
 
@@ -114,8 +85,7 @@ class ChatRequest:
     @property
     def client_functions(self) -> frozenset[str]:
         """The functions that the client can run."""
-        tools = self.request.tools
-        return frozenset(tool.name for tool in tools if isinstance(tool, FunctionTool))
+        return frozenset(tool.name for tool in self.request.tools if isinstance(tool, tools.FunctionTool))
 
     def param_name(self, param: str) -> str:
         """Return the chat's name for one of our parameters.
@@ -135,8 +105,8 @@ class ChatRequest:
         return param
 
     def _is_extension_tool(self, index: int) -> bool:
-        tools = self.request.tools
-        return index < len(tools) and isinstance(tools[index], ExtensionTool)
+        offered = self.request.tools
+        return index < len(offered) and isinstance(offered[index], tools.ExtensionTool)
 
 
 def decode_chat(raw: object) -> ChatRequest:
@@ -168,7 +138,9 @@ def decode_chat(raw: object) -> ChatRequest:
         include_usage=body.stream_options.include_usage,
         item_paths=transcript.item_paths,
         token_limit_param=limit,
-        warnings=[make_unused_warning(name) for name in (*dropped, *transcript.unused_fields, *_unread_fields(body))],
+        warnings=[
+            make_unused_warning(name) for name in (*dropped, *transcript.unused_fields, *_unread_body_fields(body))
+        ],
     )
 
 
@@ -190,7 +162,7 @@ def check_supported(body: Body) -> None:
             raise RequestError(message, param=name, code="unsupported_parameter")
 
 
-def _unread_fields(body: Body) -> list[str]:
+def _unread_body_fields(body: Body) -> list[str]:
     """Return the paths of unused fields outside the messages."""
     found = unread_fields(body.stream_options, "stream_options")
     for index, tool in enumerate(body.tools):
@@ -207,35 +179,35 @@ def make_unused_warning(param: str) -> ResponseWarning:
     return ResponseWarning(code="unused_parameter", message=message, param=param)
 
 
-def _convert_tool(tool: wire_types.FunctionTool | wire_types.CustomTool | wire_types.OtherTool) -> Tool:
+def _convert_tool(tool: wire_types.FunctionTool | wire_types.CustomTool | wire_types.OtherTool) -> tools.Tool:
     match tool:
         case wire_types.FunctionTool(function=function):
-            return FunctionTool(**asdict(function))
+            return tools.FunctionTool(**asdict(function))
         case wire_types.CustomTool(custom=custom):
             fields = drop_none({"name": custom.name, "description": custom.description})
             if custom.format and (grammar := custom.format.grammar):
                 fields["format"] = {"type": "grammar", "syntax": grammar.syntax, "definition": grammar.definition}
             elif custom.format:
                 fields["format"] = {"type": custom.format.type}
-            return ExtensionTool(type=CUSTOM_TOOL, extra=fields)
+            return tools.ExtensionTool(type=tools.CUSTOM_TOOL, extra=fields)
         case _:
-            return ExtensionTool(type=tool.type, extra=tool.extra)
+            return tools.ExtensionTool(type=tool.type, extra=tool.extra)
 
 
-def _convert_tool_choice(body: Body) -> ToolChoice:
+def _convert_tool_choice(body: Body) -> tools.ToolChoice:
     choice = body.tool_choice
     if isinstance(choice, str):
         return choice
     if isinstance(choice, wire_types.AllowedChoice):
         allowed = choice.allowed_tools
-        return AllowedTools(mode=allowed.mode, tools=[_convert_named_choice(tool) for tool in allowed.tools])
+        return tools.AllowedTools(mode=allowed.mode, tools=[_convert_named_choice(tool) for tool in allowed.tools])
     return _convert_named_choice(choice)
 
 
-def _convert_named_choice(choice: wire_types.Choice) -> SpecificToolChoice:
+def _convert_named_choice(choice: wire_types.Choice) -> tools.SpecificToolChoice:
     if isinstance(choice, wire_types.FunctionChoice):
-        return FunctionToolChoice(name=choice.function.name)
-    return ExtensionToolChoice(type=CUSTOM_TOOL, extra={"name": choice.custom.name})
+        return tools.FunctionToolChoice(name=choice.function.name)
+    return tools.ExtensionToolChoice(type=tools.CUSTOM_TOOL, extra={"name": choice.custom.name})
 
 
 def _convert_format(body: Body) -> OutputFormat:
@@ -261,7 +233,7 @@ class Transcript:
     """The items that a client's messages are converted to."""
 
     def __init__(self) -> None:
-        self.items: list[Item] = []
+        self.items: list[items.Item] = []
         self.item_paths: list[str] = []
         """The path of each item's message."""
         self.unused_fields: list[str] = []
@@ -270,7 +242,7 @@ class Transcript:
         """Our ids of the calls so far, by the client's ids."""
         self._used_ids: set[str] = set()
 
-    def _add_item(self, item: Item, path: str) -> None:
+    def _add_item(self, item: items.Item, path: str) -> None:
         self.items.append(item)
         self.item_paths.append(path)
 
@@ -288,10 +260,10 @@ class Transcript:
     def _new_call_id(self, id: str, key: str = "") -> str:
         """Return an id that no earlier call has; messages that answer the call give `id`, or else `key`."""
         # Some servers number calls anew in every turn (`call_0`), and clients replay those ids.
-        unique, count = id[:MAX_CALL_ID_LENGTH], 1
+        unique, count = id[: items.MAX_CALL_ID_LENGTH], 1
         while unique in self._used_ids:
             count += 1
-            unique = f"{id[: MAX_CALL_ID_LENGTH - 8]}_{count}"
+            unique = f"{id[: items.MAX_CALL_ID_LENGTH - 8]}_{count}"
         self._used_ids.add(unique)
         self._call_ids[key or id] = unique
         return unique
@@ -316,8 +288,8 @@ class ChatTranscript(Transcript):
             case "tool" | "function":
                 self._convert_tool_message(message, path)
             case role:
-                content = _convert_content(message, path, InputText)
-                self._add_item(Message(role=role, content=content), path)
+                content = _convert_content(message, path, items.InputText)
+                self._add_item(items.Message(role=role, content=content), path)
         if message.name is not None and message.role not in ("tool", "function"):
             self.unused_fields.append(f"{path}.name")
         self._note_unread_fields(message, path)
@@ -331,17 +303,17 @@ class ChatTranscript(Transcript):
             text = "Audio of earlier turns is not stored here. Send its transcript as 'content'."
             raise RequestError(text, param=f"{path}.audio", code="unsupported_value")
         if message.reasoning_content:
-            reasoning = ReasoningText(text=message.reasoning_content)
-            self._add_item(Reasoning(content=[reasoning]), path)
+            reasoning = items.ReasoningText(text=message.reasoning_content)
+            self._add_item(items.Reasoning(content=[reasoning]), path)
         has_calls = bool(message.tool_calls or message.function_call)
         if message.content is None and not (message.refusal or has_calls):
             raise InvalidValueError(f"{path}.content", "this field is required, unless there are calls")
-        content = [] if message.content is None else _convert_content(message, path, OutputText)
+        content = [] if message.content is None else _convert_content(message, path, items.OutputText)
         if message.refusal:
-            content.append(RefusalContent(refusal=message.refusal))
+            content.append(items.RefusalContent(refusal=message.refusal))
         # Clients send empty content next to calls; an empty message would be one more item.
-        if not has_calls or any(map(content_text, content)):
-            self._add_item(Message(role="assistant", content=content), path)
+        if not has_calls or any(map(items.content_text, content)):
+            self._add_item(items.Message(role="assistant", content=content), path)
         for index, call in enumerate(message.tool_calls):
             self._convert_call(call, f"{path}.tool_calls[{index}]")
         if called := message.function_call:
@@ -354,7 +326,7 @@ class ChatTranscript(Transcript):
         if isinstance(call, wire_types.CustomCall):
             self._custom_call_ids.add(id)
             fields: dict[str, object] = {"call_id": id, "name": call.custom.name, "input": call.custom.input}
-            item = ExtensionItem(type=CUSTOM_TOOL_CALL, extra=fields)
+            item = items.ExtensionItem(type=items.CUSTOM_TOOL_CALL, extra=fields)
         else:
             item = _function_call(id, call.function)
         self._add_item(item, path)
@@ -369,18 +341,18 @@ class ChatTranscript(Transcript):
         call_id = self._find_call_id(id, f"{path}.{field}")
         output = message.content or ""
         if not isinstance(output, str):
-            output = _convert_content(message, path, InputText)
+            output = _convert_content(message, path, items.InputText)
         if call_id in self._custom_call_ids:
             fields = {"call_id": call_id, "output": to_builtins(output)}
-            item = ExtensionItem(type=CUSTOM_TOOL_CALL_OUTPUT, extra=fields)
+            item = items.ExtensionItem(type=items.CUSTOM_TOOL_CALL_OUTPUT, extra=fields)
         else:
-            item = FunctionCallOutput(call_id=call_id, output=output)
+            item = items.FunctionCallOutput(call_id=call_id, output=output)
         self._add_item(item, path)
 
 
-def _function_call(id: str, called: wire_types.CalledFunction) -> FunctionCall:
+def _function_call(id: str, called: wire_types.CalledFunction) -> items.FunctionCall:
     # Some servers send an empty string for a call without arguments.
-    return FunctionCall(call_id=id, name=called.name, arguments=called.arguments or "{}")
+    return items.FunctionCall(call_id=id, name=called.name, arguments=called.arguments or "{}")
 
 
 def unread_fields(value: ProtocolStruct, path: str) -> list[str]:
@@ -388,9 +360,7 @@ def unread_fields(value: ProtocolStruct, path: str) -> list[str]:
     return [f"{path}.{name}" for name in list_unknown_fields(value) if value.get(name) not in ([], {})]
 
 
-def _convert_content(
-    message: wire_types.Message, path: str, text_type: type[InputText] | type[OutputText]
-) -> list[Content]:
+def _convert_content(message: wire_types.Message, path: str, text_type: TextType) -> list[items.Content]:
     place = f"{path}.content"
     if message.content is None:
         raise InvalidValueError(place, "this field is required")
@@ -399,32 +369,31 @@ def _convert_content(
     if not message.content:
         raise InvalidValueError(place, "expected at least one part")
     allowed = ALLOWED_PARTS[message.role]
-    parts: list[Content] = []
+    parts: list[items.Content] = []
     for index, part in enumerate(message.content):
         if part.type not in allowed:
             known = ", ".join(f"'{name}'" for name in allowed)
-            raise InvalidValueError(
-                f"{place}[{index}].type", f"a message of role '{message.role}' cannot hold '{part.type}'; use {known}"
-            )
+            reason = f"a message of role '{message.role}' cannot hold '{part.type}'; use {known}"
+            raise InvalidValueError(f"{place}[{index}].type", reason)
         parts.append(_convert_part(part, text_type, f"{place}[{index}]"))
     return parts
 
 
-def _convert_part(part: wire_types.Part, text_type: type[InputText] | type[OutputText], path: str) -> Content:
+def _convert_part(part: wire_types.Part, text_type: TextType, path: str) -> items.Content:
     match part:
         case wire_types.TextPart():
             return text_type(text=part.text, extra=part.extra)
         case wire_types.RefusalPart():
-            return RefusalContent(refusal=part.refusal)
+            return items.RefusalContent(refusal=part.refusal)
         case wire_types.ImagePart(image_url=image):
-            return InputImage(image_url=image.url, detail=image.detail, extra=part.extra)
+            return items.InputImage(image_url=image.url, detail=image.detail, extra=part.extra)
         case wire_types.FilePart():
-            fields = {name: value for name, value in part.file.items() if value is not None}
+            fields = drop_none(part.file)
             if not fields.keys() & {"file_id", "file_data", "file_url"}:
                 raise InvalidValueError(f"{path}.file", "expected 'file_data' or 'file_id'")
-            return decode(InputFile, fields, f"{path}.file")
+            return decode(items.InputFile, fields, f"{path}.file")
         case wire_types.AudioPart():
             # The specification has no audio input, so it travels as OpenAI's extension.
-            return ExtensionContent(type="openai:input_audio", extra={"input_audio": part.input_audio})
+            return items.ExtensionContent(type="openai:input_audio", extra={"input_audio": part.input_audio})
         case wire_types.VideoPart():
-            return InputVideo(video_url=part.video_url.url)
+            return items.InputVideo(video_url=part.video_url.url)

@@ -19,26 +19,9 @@ from typing import ClassVar, cast, get_args
 from msgspec import UNSET, Raw
 from msgspec.structs import fields, replace
 
+from antiphon.protocol import events
 from antiphon.protocol.errors import ErrorCode, ErrorPayload, ErrorType
-from antiphon.protocol.events import (
-    ContentPartAdded,
-    ContentPartDone,
-    DeltaEvent,
-    ErrorEvent,
-    Event,
-    LifecycleEvent,
-    OutputItemAdded,
-    OutputItemDone,
-    OutputTextAnnotationAdded,
-    OutputTextDelta,
-    RefusalDelta,
-    ResponseCompleted,
-    ResponseCreated,
-    ResponseFailed,
-    ResponseIncomplete,
-    ResponseInProgress,
-    TextDoneEvent,
-)
+from antiphon.protocol.events import Event, LifecycleEvent, OutputTextDelta
 from antiphon.protocol.items import FunctionCall, FunctionCallOutput, Item, Message
 from antiphon.protocol.response import Response, ResponseError, ResponseWarning
 from antiphon.protocol.struct import ProtocolStruct, as_object, encode
@@ -111,14 +94,14 @@ def add_length(data: bytes) -> bytes:
 
 FRAMED_EVENTS: tuple[type[Event], ...] = (
     *get_args(LifecycleEvent),
-    *get_args(DeltaEvent),
-    *get_args(TextDoneEvent),
-    OutputItemAdded,
-    OutputItemDone,
-    ContentPartAdded,
-    ContentPartDone,
-    OutputTextAnnotationAdded,
-    ErrorEvent,
+    *get_args(events.DeltaEvent),
+    *get_args(events.TextDoneEvent),
+    events.OutputItemAdded,
+    events.OutputItemDone,
+    events.ContentPartAdded,
+    events.ContentPartDone,
+    events.OutputTextAnnotationAdded,
+    events.ErrorEvent,
 )
 """The events that have a frame."""
 
@@ -253,22 +236,22 @@ class HashbrownDialect(Dialect):
     def _encode_frames(self, event: Event) -> list[bytes]:
         match event:
             # Held until there is content: if the provider fails first, the stream is one `error`.
-            case ResponseCreated():
+            case events.ResponseCreated():
                 self._held_created = self._encode_event(event)[0]
                 return []
-            case ResponseInProgress():
+            case events.ResponseInProgress():
                 return []
-            case ResponseFailed():
+            case events.ResponseFailed():
                 self._held_created = b""
                 payload = self.failure_payload(event.response)
                 return [error_frame_json(payload, number=event.sequence_number)]
-            case ResponseCompleted() | ResponseIncomplete():
+            case events.ResponseCompleted() | events.ResponseIncomplete():
                 # Nothing has answered these calls, so the client has to run them after all.
                 unanswered = [data for _, frames in self._held_calls.values() for data in frames]
                 return [*unanswered, *self._encode_event(_fail_if_filtered(event))]
-            case OutputItemAdded():
+            case events.OutputItemAdded():
                 self._track_item(event.output_index, event.item)
-            case OutputTextDelta() | RefusalDelta() if event.delta and self._items_before_text is None:
+            case OutputTextDelta() | events.RefusalDelta() if event.delta and self._items_before_text is None:
                 self._items_before_text = self._items_begun
             case _:
                 pass
@@ -302,15 +285,15 @@ class HashbrownDialect(Dialect):
             self._hidden_indexes |= {index, *answered}
 
     ENCODERS: ClassVar[dict[type, Callable[..., list[EncodedEvent]]]] = Dialect.ENCODERS | {
-        ResponseFailed: Dialect.ENCODERS[ResponseCompleted]
+        events.ResponseFailed: Dialect.ENCODERS[events.ResponseCompleted]
     }
 
 
-def _fail_if_filtered(event: ResponseCompleted | ResponseIncomplete) -> LifecycleEvent:
+def _fail_if_filtered(event: events.ResponseCompleted | events.ResponseIncomplete) -> LifecycleEvent:
     """Return the last event; a response that a content filter stopped has failed."""
     response = event.response
     details = response.incomplete_details
     if details is None or details.reason != CONTENT_FILTER_ERROR.code:
         return event
     failed = replace(response, status="failed", error=CONTENT_FILTER_ERROR, incomplete_details=None)
-    return ResponseFailed(sequence_number=event.sequence_number, response=failed)
+    return events.ResponseFailed(sequence_number=event.sequence_number, response=failed)
