@@ -13,9 +13,8 @@ from antiphon.adapters.features import ALL_FEATURES
 from antiphon.adapters.openai import OpenAI
 from antiphon.adapters.openai_chat.decode import REASONS
 from antiphon.protocol import parts
-from antiphon.protocol.items import Message, Reasoning
+from antiphon.protocol.items import CUSTOM_TOOL_CALL_OUTPUT, Message, Reasoning
 from antiphon.protocol.struct import to_builtins
-from antiphon.wire.chat.request import CUSTOM_TOOL_CALL_OUTPUT
 from tests.adapters.chat_summary import HELLO, join_text, sdk_options, summarize_sdk, whole_answer
 from tests.adapters.run_adapter import decode_parts, decode_response, encode_request, make_adapter
 from tests.adapters.scenes import NAMES, TIME, TOOL

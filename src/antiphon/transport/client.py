@@ -102,8 +102,7 @@ class HttpClient:
                 # The server had closed it, before it read the request: sending it again is safe.
                 # It may have closed the other idle connections, too.
                 self._close_idle(address)
-        is_refused = response.status == PROXY_AUTHENTICATION_REQUIRED
-        if is_refused and address.proxy and address.scheme == "http":
+        if response.status == PROXY_AUTHENTICATION_REQUIRED and address.proxy and address.scheme == "http":
             response.release()
             raise proxy_refused_error(address.proxy, str(response.status), request.peer_name)
         return response
@@ -148,8 +147,7 @@ class HttpClient:
             async with asyncio.timeout(seconds):
                 return await self._connect(address, peer_name)
         except TimeoutError:
-            message = f"could not be reached {address} within {seconds:g} seconds."
-            raise timeout_error(peer_name, message) from None
+            raise timeout_error(peer_name, f"could not be reached {address} within {seconds:g} seconds.") from None
         except (OSError, UnicodeError) as error:
             raise connect_error(peer_name, error, f" {address}") from None
 
