@@ -89,12 +89,15 @@ class Database:
     async def close(self) -> None:
         """Finish queued changes and close every connection."""
         self._closed = True
-        await asyncio.to_thread(self._readers.shutdown)
+        await asyncio.to_thread(self._close_connections)
+
+    def _close_connections(self) -> None:
+        self._readers.shutdown()
         for connection in self._connections:
             connection.close()
         self._connections.clear()
         # The writer closes last: the last connection of a database removes its WAL file.
-        await asyncio.to_thread(self.writer.close)
+        self.writer.close()
 
     def _run_query(self, query: Callable[[sqlite3.Connection], T]) -> T:
         connection = self._local.connection

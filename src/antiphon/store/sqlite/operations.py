@@ -1,4 +1,4 @@
-"""The operations of the SQLite store: reads in one snapshot each, writes in one transaction each."""
+"""The SQLite store's operations of several statements or rows: reads in one snapshot, writes in one transaction each."""
 
 import sqlite3
 from collections.abc import Sequence
@@ -122,9 +122,6 @@ def read_events(connection: sqlite3.Connection, id: str, tenant: str, after: int
     return LoggedEvents([row["body"] for row in rows], ended)
 
 
-_JOINING_STATUSES = frozenset({"completed", "incomplete"})
-
-
 def begin_response(
     connection: sqlite3.Connection, response: Response, row: Row, input: Sequence[Row], key: tuple[str, str] | None
 ) -> IdempotencyRecord | None:
@@ -180,7 +177,7 @@ def _end_once(connection: sqlite3.Connection, response: Response, row: Row) -> b
 def _add_output(connection: sqlite3.Connection, response: Response, tenant: object, conversation: object) -> None:
     """Index a response's output, and append its items to its conversation."""
     connection.executemany(sql.ADD_OUTPUT, sql.output_to_rows(response))
-    if conversation is None or response.status not in _JOINING_STATUSES:
+    if conversation is None or response.status not in ("completed", "incomplete"):
         return
     list: Row = {"tenant": tenant, "id": conversation, "list": conversation}
     # The conversation may have been deleted while the response was in progress.

@@ -79,7 +79,9 @@ class SqliteStore:
 
     async def delete(self, id: str, *, tenant: str = "") -> bool:
         values = {"id": id, "tenant": tenant}
-        return await self._write_and_notify(id, lambda c: c.execute(sql.DELETE_RESPONSE, values).rowcount > 0)
+        return await self._write_and_notify(
+            id, lambda connection: connection.execute(sql.DELETE_RESPONSE, values).rowcount > 0
+        )
 
     async def list_unfinished(self) -> list[tuple[str, StoredResponse]]:
         found, unreadable = await self.database.read(operations.list_unfinished)
