@@ -1,4 +1,4 @@
-"""The SQLite store's operations of several statements or rows: reads in one snapshot, writes in one transaction each."""
+"""Operations of several statements or rows on the SQLite store: reads in a snapshot, writes in a transaction each."""
 
 import sqlite3
 from collections.abc import Sequence
