@@ -156,7 +156,7 @@ def _field_names(kind: type[ProtocolStruct]) -> dict[str, str]:
 def decoder_for(annotation: object) -> DecodeFunction:
     """Derive the decoder of an annotation."""
     origin = get_origin(annotation)
-    if kind := _struct_class(annotation):
+    if kind := struct_class(annotation):
         return _object_decoder(kind)
     if origin is list and (member := get_args(annotation)[0]) and _contains_structs(member):
         return _list_decoder(member)
@@ -170,12 +170,13 @@ def decoder_for(annotation: object) -> DecodeFunction:
     return _builtin_decoder(annotation, members)
 
 
-def _struct_class(annotation: object) -> type[ProtocolStruct] | None:
+def struct_class(annotation: object) -> type[ProtocolStruct] | None:
+    """Return an annotation that is one class of protocol objects; None for any other."""
     return annotation if isinstance(annotation, type) and issubclass(annotation, ProtocolStruct) else None
 
 
 def _contains_structs(annotation: object) -> bool:
-    return bool(_struct_class(annotation)) or any(map(_contains_structs, get_args(annotation)))
+    return bool(struct_class(annotation)) or any(map(_contains_structs, get_args(annotation)))
 
 
 def _object_decoder(kind: type[ProtocolStruct]) -> DecodeFunction:
@@ -249,9 +250,9 @@ def _list_length_decoder(annotation: object, meta: msgspec.Meta) -> DecodeFuncti
 
 
 def _union_decoder(members: Sequence[object]) -> DecodeFunction:
-    kinds = [kind for m in members if (kind := _struct_class(m))]
+    kinds = [kind for m in members if (kind := struct_class(m))]
     lists = [m for m in members if get_origin(m) is list]
-    others = tuple(m for m in members if not _struct_class(m) and m not in lists)
+    others = tuple(m for m in members if not struct_class(m) and m not in lists)
     decode_kind = _union_by_type_decoder(kinds) if kinds else None
     decode_list = decoder_for(lists[0]) if lists else None
     decode_other = decoder_for(Union[others]) if others else None

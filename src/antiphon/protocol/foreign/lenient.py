@@ -33,6 +33,7 @@ from antiphon.protocol.struct import (
     is_extension_type,
     join_path,
     omit,
+    struct_class,
     type_names,
 )
 
@@ -261,8 +262,10 @@ class LenientReader:
             # A word that is not in the specification yet is more use than none.
             return raw if any(type(raw) is type(allowed) for allowed in inner) else MISSING
         if origin in (list, dict):
-            return self._read_entries(inner[-1], raw, path) if _is(origin, raw) else MISSING
-        if kind := _struct_class(hint):
+            return (
+                self._read_entries(inner[-1], raw, path) if isinstance(raw, cast("type[object]", origin)) else MISSING
+            )
+        if kind := struct_class(hint):
             return self._read_struct(kind, cast("JsonObject", raw), path) if isinstance(raw, dict) else MISSING
         return _read_scalar(hint, raw)
 
@@ -277,10 +280,10 @@ class LenientReader:
 
     def _read_one_of(self, members: tuple[object, ...], raw: object, path: str) -> object:
         """Read an object by its type, anything else as the first member of a union that fits."""
-        kinds = [kind for member in members if (kind := _struct_class(member))]
+        kinds = [kind for member in members if (kind := struct_class(member))]
         if kinds and isinstance(raw, dict):
             return self._read_tagged(kinds, cast("JsonObject", raw), path)
-        others = (self._read_misfit(member, raw, path) for member in members if not _struct_class(member))
+        others = (self._read_misfit(member, raw, path) for member in members if not struct_class(member))
         return next((value for value in others if value is not MISSING), MISSING)
 
     def _read_tagged(self, kinds: list[type[ProtocolStruct]], raw: JsonObject, path: str) -> ProtocolStruct:
@@ -298,11 +301,11 @@ class LenientReader:
         origin, inner = get_origin(hint), get_args(hint)
         if origin is Literal:
             return inner[0]
-        if kind := _struct_class(hint):
+        if kind := struct_class(hint):
             return self._read_struct(kind, {}, path)
         if inner and origin not in (list, dict):
             return self._empty_value(inner[0], path)
-        return None if hint is object else cast("Callable[[], object]", origin or hint)()
+        return cast("Callable[[], object]", origin or hint)()
 
 
 LENIENT = LenientReader()
@@ -319,21 +322,8 @@ def _struct_fields(kind: type[ProtocolStruct]) -> list[tuple[FieldInfo, object]]
 
 
 def _read_scalar(hint: object, raw: object) -> object:
-    if hint is object:
-        return raw
     # Some servers write whole numbers as 1.0, and fractions such as a timestamp's where an integer
-    # belongs. Integers beyond 2**1000 do not fit a float, floats beyond 2**63 no 64-bit integer.
-    if hint is float and isinstance(raw, int) and not isinstance(raw, bool):
-        return float(raw) if abs(raw) < 2**1000 else MISSING
+    # belongs. Floats beyond 2**63 do not fit a 64-bit integer.
     if hint is int and isinstance(raw, float) and abs(raw) < 2**63:
         return int(raw)
     return raw if type(raw) is hint else MISSING
-
-
-def _is(kind: object, raw: object) -> bool:
-    return isinstance(raw, cast("type[object]", kind))
-
-
-def _struct_class(hint: object) -> type[ProtocolStruct] | None:
-    is_one = isinstance(hint, type) and issubclass(hint, ProtocolStruct)
-    return cast("type[ProtocolStruct]", hint) if is_one else None

@@ -60,10 +60,6 @@ class TrackedItem(Struct):
         """Return whether an index differs from the item's, as far as both are known."""
         return None not in (index, self.sent_index) and index != self.sent_index
 
-    def is_like(self, item: Item) -> bool:
-        """Return whether an item may be this one under another id."""
-        return self.kind == _kind_of(item) and (self.kind != "" or self.type == item.type)
-
     def has(self, event: Event) -> bool:
         """Return whether what an event adds was added before."""
         if isinstance(event, PART_ADDED):
@@ -123,9 +119,12 @@ class ItemTracker:
                 found[place] = known
         for place, item in enumerate(output):
             if place not in found:
-                like = next((other for other in left if other.is_like(item)), None)
+                kind = _kind_of(item)
+                # It may be an item of the stream under another id.
+                alike = (other for other in left if other.kind == kind and (kind or other.type == item.type))
+                like = next(alike, None) or self._begin(kind, "", None, item.type)
                 left = [other for other in left if other is not like]
-                found[place] = like or self._begin(_kind_of(item), "", None, item.type)
+                found[place] = like
         return [found[place] for place in range(len(output))]
 
     def _find(self, kind: str, id: str, index: int | None, type: str = "") -> TrackedItem:
