@@ -20,7 +20,8 @@ _Close = CFUNCTYPE(c_int, c_void_p)
 _Write = CFUNCTYPE(c_int, c_void_p, c_void_p, c_int, c_int64)
 _Truncate = CFUNCTYPE(c_int, c_void_p, c_int64)
 _Sync = CFUNCTYPE(c_int, c_void_p, c_int)
-_Open = CFUNCTYPE(c_int, c_void_p, c_char_p, c_void_p, c_int, c_void_p)
+# The name as an address: SQLite keeps the pointer for as long as the file is open.
+_Open = CFUNCTYPE(c_int, c_void_p, c_void_p, c_void_p, c_int, c_void_p)
 _Delete = CFUNCTYPE(c_int, c_void_p, c_char_p, c_int)
 
 
@@ -163,10 +164,11 @@ def record_disk(folder: Path) -> Iterator[RecordingDisk]:
     replaced: list[object] = []
 
     @_Open
-    def open_file(vfs: int, name: bytes | None, file: int, flags: int, flags_out: int) -> int:
+    def open_file(vfs: int, name: int | None, file: int, flags: int, flags_out: int) -> int:
         code = real_open(vfs, name, file, flags, flags_out)
-        if code == 0 and name and name.startswith(bytes(folder)):
-            replaced.append(_record_file(disk, name.decode(), _File.from_address(file)))
+        path = ctypes.string_at(name) if name else b""
+        if code == 0 and path.startswith(bytes(folder)):
+            replaced.append(_record_file(disk, path.decode(), _File.from_address(file)))
         return code
 
     @_Delete
