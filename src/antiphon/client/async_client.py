@@ -7,12 +7,12 @@ from weakref import WeakValueDictionary
 
 from antiphon.client.conversations import ConversationsApi, Paginator
 from antiphon.client.params import (
+    SSE_HEADERS,
     ApiRequest,
     CompactParams,
     Order,
     ResponseParams,
-    build_body,
-    build_headers,
+    build_api_request,
     build_path,
 )
 from antiphon.client.stream import EventSource, Stream
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from antiphon.transport.response import HttpResponse
 
 RESPONSES_PATH = "responses"
-SSE_HEADERS = {"accept": "text/event-stream"}
 
 
 class AsyncClient:
@@ -108,17 +107,11 @@ class AsyncClient:
         With `background=True` it is returned at once, `queued`: call `retrieve` later, or
         `resume` to stream it.
         """
-        headers = build_headers(params)
-        return await self._request_response(ApiRequest(path=RESPONSES_PATH, body=build_body(params), headers=headers))
+        return await self._request_response(build_api_request(RESPONSES_PATH, params))
 
     def stream(self, **params: Unpack[ResponseParams]) -> Stream:
-        """Create a response and stream its events.
-
-        If the connection of a background response is lost, the stream reconnects by itself.
-        """
-        body = build_body(params) | {"stream": True}
-        headers = SSE_HEADERS | build_headers(params)
-        return Stream(partial(self._open_stream, ApiRequest(path=RESPONSES_PATH, body=body, headers=headers)))
+        """Create a response and stream its events; a background response reconnects if its connection is lost."""
+        return Stream(partial(self._open_stream, build_api_request(RESPONSES_PATH, params, stream=True)))
 
     def stream_without_retries(self, body: Mapping[str, object]) -> Stream:
         """Create a response from a finished body and stream its events; never retry."""
@@ -138,14 +131,12 @@ class AsyncClient:
 
     async def input_tokens(self, **params: Unpack[ResponseParams]) -> InputTokens:
         """Count the input tokens of a request without generating a response."""
-        path, headers = f"{RESPONSES_PATH}/input_tokens", build_headers(params)
-        request = ApiRequest(path=path, body=build_body(params), headers=headers)
+        request = build_api_request(f"{RESPONSES_PATH}/input_tokens", params)
         return LENIENT.read(InputTokens, await self.http.request_json(request))
 
     async def compact(self, **params: Unpack[CompactParams]) -> CompactResource:
         """Compact a conversation; the `output` can be sent as input."""
-        body, headers = build_body(params, CompactParams), build_headers(params)
-        request = ApiRequest(path=f"{RESPONSES_PATH}/compact", body=body, headers=headers)
+        request = build_api_request(f"{RESPONSES_PATH}/compact", params, CompactParams)
         found = as_object(await self.http.request_json(request))
         return LENIENT.read(CompactResource, found | {"output": LENIENT.read_items(found.get("output"))})
 

@@ -213,10 +213,7 @@ def _build_timeouts(timeout: float | Timeouts | None) -> Timeouts | None:
 
 
 class HttpEventSource(EventSource):
-    """The events of one response, over as many connections as it takes.
-
-    `id` is the response's, if it is known that its stream can be resumed.
-    """
+    """The events of one response, over as many connections as it takes; `id` is that of a resumed response."""
 
     def __init__(self, http: HttpResponse, reader: EventReader, reopen: Reopen, id: str | None = None) -> None:
         self._http = http

@@ -133,6 +133,8 @@ def to_json_value(value: object) -> object:
     return value
 
 
+SSE_HEADERS = {"accept": "text/event-stream"}
+
 DOT_SEGMENTS = frozenset({".", ".."})
 """Path segments that a server resolves to another path, also when percent-encoded (RFC 3986)."""
 
@@ -145,6 +147,16 @@ class ApiRequest(Struct, frozen=True, kw_only=True):
     body: object = None
     query: Iterable[tuple[str, str]] = ()
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
+def build_api_request(
+    path: str, params: Mapping[str, object], known: type = ResponseParams, *, stream: bool = False
+) -> ApiRequest:
+    """Build a POST request from its parameters; raises RequestError for an unknown one."""
+    body, headers = build_body(params, known), build_headers(params)
+    if stream:
+        body, headers = body | {"stream": True}, SSE_HEADERS | headers
+    return ApiRequest(path=path, body=body, headers=headers)
 
 
 def build_path(*segments: str) -> str:

@@ -68,10 +68,7 @@ class Stream:
         await self.close()
 
     async def __aiter__(self) -> AsyncGenerator[Event, None]:
-        """Yield the events one by one.
-
-        Outside `async with`, leaving the loop early closes the stream.
-        """
+        """Yield the events one by one. Outside `async with`, leaving the loop closes the stream."""
         pending = self.pending
         try:
             while pending or await self.read_more():
@@ -106,10 +103,7 @@ class Stream:
 
     @property
     def response(self) -> Response:
-        """The response as far as it is known, also after an error.
-
-        Raises AntiphonError before the first event.
-        """
+        """The response as far as it is known, also after an error; raises AntiphonError before the first event."""
         response = self._source.response if self._source else None
         if response is None:
             raise AntiphonError("The stream has no response yet. Read it first.")

@@ -215,10 +215,7 @@ class SyncStream(SyncResource[Stream]):
 
     @property
     def response(self) -> Response:
-        """The response as far as it is known, also after an error.
-
-        Raises AntiphonError before the first event.
-        """
+        """The response as far as it is known, also after an error; raises AntiphonError before the first event."""
         return self.wrapped.response
 
     def final(self) -> Response:

@@ -1,7 +1,6 @@
 """Conversations that agent runs continue, and the lock that lets one run at a time use each.
 
-A `Conversation` lives in this process; a `RemoteConversation` stands for one that the server
-stores.
+A `Conversation` lives in this process; the server stores a `RemoteConversation`.
 """
 
 import asyncio

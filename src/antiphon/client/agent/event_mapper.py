@@ -187,8 +187,7 @@ class EventMapper:
 
 
 def _refusal_text(response: Response) -> str:
-    messages = [item for item in response.output if isinstance(item, Message)]
-    parts = [part for message in messages for part in message.content]
+    parts = (part for item in response.output if isinstance(item, Message) for part in item.content)
     return "".join(part.refusal for part in parts if isinstance(part, RefusalContent))
 
 

@@ -215,8 +215,8 @@ async def open_chat_source(http: HttpApi, request: Request, items: Sequence[Item
     model = ProviderModel(client, request.model or "")
     turn = Turn(request=request, input=items, response_id=id)
     buffer = ChatEventBuffer(MAX_BUFFERED_CHAT_EVENTS)
-    synth = Synth(response, ids=new_id, clock=time.time)
-    source = ChatEventSource(Run(model.answer, turn, synth, buffer), buffer)
+    run = Run(model.answer, turn, Synth(response, ids=new_id, clock=time.time), buffer)
+    source = ChatEventSource(run, buffer)
     await source.wait_started()
     return source
 

@@ -15,18 +15,7 @@ from dataclasses import is_dataclass
 from functools import partial
 from inspect import cleandoc
 from threading import Event
-from typing import (
-    TYPE_CHECKING,
-    Annotated,
-    Any,
-    NamedTuple,
-    TypeGuard,
-    cast,
-    get_args,
-    get_origin,
-    get_type_hints,
-    is_typeddict,
-)
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeGuard, cast, get_args, get_type_hints, is_typeddict
 
 import msgspec
 
@@ -281,8 +270,7 @@ def _normalize_parameter(parameter: inspect.Parameter) -> inspect.Parameter:
 def _describe_parameter(schema: Schema, parameter: inspect.Parameter, documented: str | None) -> Schema:
     """Add the description, from the annotation or the docstring, and the default."""
     more: Schema = {}
-    is_annotated = get_origin(parameter.annotation) is Annotated
-    notes = get_args(parameter.annotation)[1:] if is_annotated else ()
+    notes = getattr(parameter.annotation, "__metadata__", ())  # what `Annotated` adds to a type
     texts = [note for note in notes if isinstance(note, str)]
     if description := schema.get("description") or next(iter(texts), documented):
         more["description"] = description
