@@ -177,8 +177,7 @@ class HttpClient:
 def split_url(url: str, peer_name: str) -> SplitResult:
     """Split a URL; raises UpstreamError for characters that are not allowed in one."""
     if not URL_CHARACTERS.fullmatch(url):
-        message = "cannot be reached: its address contains a character that is not allowed."
-        raise unreachable_error(peer_name, message)
+        raise unreachable_error(peer_name, "cannot be reached: its address contains a character that is not allowed.")
     try:
         return urlsplit(url)
     except ValueError:

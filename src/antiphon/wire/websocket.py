@@ -62,8 +62,7 @@ def add_lane(message: bytes, lane: str) -> bytes:
 def _decode_object(data: str | bytes, limit: int) -> dict[str, object]:
     # The protocol is JSON in text messages; a binary one is a mistake of the client.
     if isinstance(data, bytes):
-        message = "This message is binary. Send JSON in a text message."
-        raise RequestError(message, code="unsupported_message")
+        raise RequestError("This message is binary. Send JSON in a text message.", code="unsupported_message")
     text = data.encode()
     if len(text) > limit:
         message = f"The message is larger than {limit} bytes. Send less, or files by URL."
@@ -71,8 +70,7 @@ def _decode_object(data: str | bytes, limit: int) -> dict[str, object]:
     try:
         value = json.decode(text)
     except json.JSONError as error:
-        message = f"The message is not valid JSON: {error}"
-        raise RequestError(message, code="invalid_json") from None
+        raise RequestError(f"The message is not valid JSON: {error}", code="invalid_json") from None
     if not isinstance(value, dict):
         message = "The message is not a JSON object. Send {'type': 'response.create', …}."
         raise RequestError(message, code="invalid_message")
