@@ -411,7 +411,5 @@ def read_usage(response: JsonObject) -> parts.Usage | None:
 def read_warnings(response: JsonObject) -> list[parts.Warn]:
     """Read the warnings of another Antiphon."""
     entries = map(as_object, as_array(response.get("antiphon:warnings")))
-    return [
-        parts.Warn(as_string(raw.get("code")), as_string(raw.get("message")), as_string(raw.get("param")) or None)
-        for raw in entries
-    ]
+    texts = ([as_string(raw.get(name)) for name in ("code", "message", "param")] for raw in entries)
+    return [parts.Warn(code, message, param or None) for code, message, param in texts]

@@ -291,6 +291,7 @@ class LenientReader:
         typed = [kind for kind in kinds if "type" in kind.__struct_fields__]
         known = next((kind for kind in typed if name in type_names(kind)), None)
         extension = next((kind for kind in kinds if issubclass(kind, ExtensionStruct)), None)
+        # Always read as its own type, so that the misfits are known.
         value = self._read_struct(known or extension or kinds[0], raw, path)
         if self._slug and extension and name not in REPAIRABLE:
             return self._read_struct(extension, raw | {"type": add_slug(name, self._slug)}, path)

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from antiphon.protocol.checker import StreamChecker
 from antiphon.protocol.errors import RemoteProtocolError
-from antiphon.protocol.events import ContentPartDone, DeltaEvent, Event, ExtensionEvent, OutputItemDone, ResponseCreated
+from antiphon.protocol.events import DeltaEvent, Event, ExtensionEvent, ResponseCreated
 from antiphon.protocol.foreign.lenient import SUBJECT_FIELDS, add_slug, extension_event_type
 from antiphon.protocol.items import Content, ExtensionAnnotation, ExtensionContent, Item, Message, OutputText, Reasoning
 from antiphon.protocol.response import Response
@@ -135,16 +135,12 @@ def _find_problem(misfits: Sequence[InvalidValueError]) -> InvalidValueError | N
 
 def _checked_values(event: Event, sent: JsonObject, misfits: Sequence[InvalidValueError]) -> JsonObject:
     """Return the object of an event without the values in which servers may differ."""
-    match SUBJECT_FIELDS.get(type(event)):
-        case "response":
-            response = cast("ResponseCreated", event).response
-            return {"response": _checked_response(response, as_object(sent["response"]), misfits)}
-        case "item":
-            return {"item": _checked_item(cast("OutputItemDone", event).item)}
-        case "part":
-            return {"part": _checked_part(cast("ContentPartDone", event).part)}
-        case _:
-            return {}
+    subject = SUBJECT_FIELDS.get(type(event), "")
+    if subject == "response":
+        response = cast("ResponseCreated", event).response
+        return {subject: _checked_response(response, as_object(sent[subject]), misfits)}
+    check = {"item": _checked_item, "part": _checked_part}.get(subject)
+    return {subject: check(getattr(event, subject))} if check else {}
 
 
 def _checked_response(response: Response, sent: JsonObject, misfits: Sequence[InvalidValueError]) -> Response:
