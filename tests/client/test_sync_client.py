@@ -51,6 +51,8 @@ def test_a_stream_can_be_read_as_events_text_batches_or_a_response(client: Clien
     assert client.stream(model="demo", input="Hi!").final().output_text == HELLO
     batches = list(client.stream(model="demo", input="Hi!").batches())
     assert sum(map(len, batches)) == len(events)
+    with client.stream(model="demo", input="Hi!") as stream:
+        assert sum(map(len, stream.batches())) == len(events)
 
 
 def test_inside_with_a_loop_can_be_left_and_continued(client: Client):

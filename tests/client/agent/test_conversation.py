@@ -4,7 +4,8 @@ import asyncio
 
 import pytest
 
-from antiphon.client.agent.conversation import ConversationLock
+from antiphon.client.agent.conversation import Conversation, ConversationLock
+from antiphon.protocol.errors import RequestError
 
 pytestmark = pytest.mark.anyio
 
@@ -38,3 +39,8 @@ async def test_a_cancelled_waiter_does_not_block_the_lock(late: bool):
     leaver.cancel()
     await asyncio.wait_for(other, 1)
     assert (leaver.cancelled(), floor.locked) == (True, False)
+
+
+def test_an_item_that_is_not_valid_is_refused():
+    with pytest.raises(RequestError, match=r"Invalid 'input\[0\]\.content': this field is required"):
+        Conversation([{"type": "message", "role": "user"}])

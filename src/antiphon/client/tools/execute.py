@@ -15,7 +15,7 @@ from typing import Literal, cast
 
 import msgspec
 
-from antiphon.client.tools.signature import ToolContext, is_pydantic_model
+from antiphon.client.tools.signature import ToolContext, encode_model, is_pydantic_model
 from antiphon.client.tools.tool import Tool, ToolError
 from antiphon.engine.run import is_cancelled
 from antiphon.protocol.errors import RequestError
@@ -190,4 +190,4 @@ def _to_text(value: object) -> str:
 
 
 def _encode_other(value: object) -> object:
-    return value.model_dump(mode="json") if is_pydantic_model(value) else str(value)
+    return encode_model(value) if is_pydantic_model(value) else str(value)
