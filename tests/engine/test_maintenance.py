@@ -9,11 +9,11 @@ import pytest
 from msgspec.structs import replace
 
 from antiphon.agents.agent import Function
-from antiphon.engine.engine import Engine
+from antiphon.engine.engine import Engine, IdempotencyKeyTaken
 from antiphon.engine.maintenance import Maintenance, Retention
 from antiphon.engine.models import Model, Models
 from antiphon.engine.persistence import Context
-from antiphon.engine.run import SERVER_STOPPED_ERROR
+from antiphon.engine.run import SERVER_STOPPED_ERROR, SERVER_STOPPING
 from antiphon.protocol.checker import find_violations
 from antiphon.protocol.errors import StoreError
 from antiphon.protocol.fold import fold
@@ -324,3 +324,58 @@ async def test_a_response_whose_request_is_cancelled_while_it_is_stored_is_ended
     [(_, id)] = engine.orphans
     await Maintenance(engine, KEPT).end_orphans()
     assert (await wait_for_end(engine.store, id)).status == "failed"
+
+
+KEY = ("key", "print")
+
+
+async def test_the_key_of_a_response_that_a_crash_interrupted_can_be_used_again(store: Store) -> None:
+    await store.begin(make_response(), [user_message("m")], key=KEY)
+    engine, maintenance = await start_maintenance(store)
+    assert (await wait_for_end(store, "resp_0")).status == "failed"
+    retry = await engine.create_run(make_request(), key=KEY)
+    assert (await retry.execute()).status == "completed"
+    with pytest.raises(IdempotencyKeyTaken) as taken:
+        await engine.create_run(make_request(), key=KEY)
+    assert taken.value.claim.response_id == retry.response_id
+    await maintenance.stop()
+
+
+@pytest.mark.parametrize("background", [False, True])
+async def test_the_key_of_a_response_that_a_drain_interrupted_can_be_used_again(
+    store: Store, background: bool
+) -> None:
+    async def endless() -> AsyncIterator[str]:
+        yield "more"
+        await asyncio.Event().wait()
+
+    engine = make_engine(endless, store)
+    request = make_request(background=background)
+    if background:
+        id = (await engine.submit(request, key=KEY)).id
+        async with asyncio.timeout(20):
+            while not (stored := await store.find(id)) or stored.last_sequence < 5:
+                await asyncio.sleep(0.001)
+        await engine.background.stop_all()
+    else:
+        run = await engine.create_run(request, key=KEY)
+        task = asyncio.create_task(run.execute())
+        await run.started.wait()
+        task.cancel(SERVER_STOPPING)
+        await asyncio.wait([task])
+        id = run.response_id
+    assert (await wait_for_end(store, id)).error == STOPPED
+    assert (await engine.create_run(make_request(), key=KEY)).response_id != id
+    await store.close()
+
+
+async def test_the_key_of_a_response_that_its_agent_failed_stays_taken(store: Store) -> None:
+    async def broken() -> str:
+        raise RuntimeError
+
+    engine = make_engine(broken, store)
+    run = await engine.create_run(make_request(), key=KEY)
+    assert (await run.execute()).status == "failed"
+    with pytest.raises(IdempotencyKeyTaken):
+        await engine.create_run(make_request(), key=KEY)
+    await store.close()

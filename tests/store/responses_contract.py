@@ -299,3 +299,14 @@ class ResponsesContract:
         with pytest.raises(StoreError):
             await store.begin(new_response("resp_1"), [], key=("key", "print"))
         assert await store.begin(new_response("resp_2"), [], key=("key", "print")) is None
+
+    async def test_a_released_key_can_be_used_again(self, store: Store) -> None:
+        await store.begin(new_response("resp_1"), [], key=("key", "print"))
+        await store.release_key("resp_1", tenant="b")
+        assert await store.begin(new_response("resp_2"), [], key=("key", "print")) is not None
+        await store.release_key("resp_1")
+        await store.release_key("resp_1")
+        assert await store.begin(new_response("resp_2"), [], key=("key", "other")) is None
+        assert await store.find("resp_1") is not None
+        assert await store.delete("resp_1")
+        assert await store.begin(new_response("resp_3"), [], key=("key", "x")) == IdempotencyRecord("other", "resp_2")

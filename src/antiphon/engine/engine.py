@@ -28,7 +28,7 @@ from antiphon.engine.persistence import (
     new_id,
     random_padding,
 )
-from antiphon.engine.run import PendingCommit, Run
+from antiphon.engine.run import NOT_STORED_ERROR, SERVER_STOPPED_ERROR, PendingCommit, Run
 from antiphon.engine.sealing import ItemSealer, KeyRing
 from antiphon.engine.validation import check_request, warn_of_unpaired_calls, warn_of_unused_fields
 from antiphon.protocol import context
@@ -206,6 +206,9 @@ class Engine:
         id, tenant = persistence.response.id, persistence.tenant
         try:
             claim = await persistence.begin(request, key)
+            if claim and await self._was_interrupted(claim, tenant):
+                await self.store.release_key(claim.response_id, tenant=tenant)
+                claim = await persistence.begin(request, key)
         except ConversationBusyError as busy:
             raise conversation_busy_error() from busy
         except asyncio.CancelledError:
@@ -221,6 +224,12 @@ class Engine:
             if page is None or page.items != list(persistence.history.items[-1:]):
                 await self.store.delete(id, tenant=tenant)
                 raise conversation_busy_error()
+
+    async def _was_interrupted(self, claim: IdempotencyRecord, tenant: str) -> bool:
+        """Tell whether the server, and not the model, has failed the response of a key: then a retry must run."""
+        stored = await self.store.find(claim.response_id, tenant=tenant)
+        error = stored and stored.response.error
+        return error is not None and error.message in (SERVER_STOPPED_ERROR.message, NOT_STORED_ERROR.message)
 
     async def find_claimed(self, claim: IdempotencyRecord, tenant: str) -> Response | None:
         """Return the response of an idempotency key, if it still exists."""

@@ -179,6 +179,9 @@ class ResponseStore(Protocol):
         """Delete a response, its items and events; return whether it existed."""
         ...
 
+    async def release_key(self, id: str, *, tenant: str = "") -> None:
+        """Release the idempotency key of a response, if it has one."""
+
     async def list_unfinished(self) -> list[tuple[str, StoredResponse]]:
         """Return every response that has not ended, with its tenant, oldest first."""
         ...

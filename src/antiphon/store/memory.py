@@ -166,10 +166,18 @@ class MemoryStore:
     def _remove(self, record: _ResponseRecord) -> None:
         del self._records[record.response.id]
         self._release(record)
-        if record.key is not None:
-            del self._idempotency[record.tenant, record.key]
+        self._free_key(record)
         self._unindex_items(record.tenant, [*record.input, *record.response.output])
         self.notifier.notify(record.response.id)
+
+    async def release_key(self, id: str, *, tenant: str = "") -> None:
+        if record := self._find_record(id, tenant):
+            self._free_key(record)
+
+    def _free_key(self, record: _ResponseRecord) -> None:
+        if record.key is not None:
+            del self._idempotency[record.tenant, record.key]
+            record.key = None
 
     async def list_unfinished(self) -> list[tuple[str, StoredResponse]]:
         oldest = sorted(self._unfinished.values(), key=lambda record: record.response.created_at)

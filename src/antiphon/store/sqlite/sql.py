@@ -61,6 +61,7 @@ FIND_IDEMPOTENCY_RECORD = "SELECT fingerprint, response_id FROM idempotency WHER
 ADD_IDEMPOTENCY_RECORD = """
 INSERT INTO idempotency (tenant, key, fingerprint, response_id)
 VALUES (:tenant, :key, :fingerprint, :response_id)"""
+RELEASE_KEY = "DELETE FROM idempotency WHERE tenant = :tenant AND response_id = :id"
 
 # One row per input item, with the response's output on the first. A chain is one range of turns in
 # each thread it passes through, so its length does not make the recursion deeper; forks do.

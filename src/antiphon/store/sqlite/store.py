@@ -83,6 +83,9 @@ class SqliteStore:
             id, lambda connection: connection.execute(sql.DELETE_RESPONSE, values).rowcount > 0
         )
 
+    async def release_key(self, id: str, *, tenant: str = "") -> None:
+        await self._execute(sql.RELEASE_KEY, id=id, tenant=tenant)
+
     async def list_unfinished(self) -> list[tuple[str, StoredResponse]]:
         found, unreadable = await self.database.read(operations.list_unfinished)
         # A row that cannot be read must not keep the server from starting, or its conversation
