@@ -342,9 +342,7 @@ async def test_the_key_of_a_response_that_a_crash_interrupted_can_be_used_again(
 
 
 @pytest.mark.parametrize("background", [False, True])
-async def test_the_key_of_a_response_that_a_drain_interrupted_can_be_used_again(
-    store: Store, background: bool
-) -> None:
+async def test_the_key_of_a_response_that_a_drain_interrupted_can_be_used_again(store: Store, background: bool) -> None:
     async def endless() -> AsyncIterator[str]:
         yield "more"
         await asyncio.Event().wait()
