@@ -46,3 +46,12 @@ def test_the_docstring_of_a_package_names_each_of_its_modules(package: Path) -> 
     children = {path.stem for path in (SOURCE / package).glob("[a-z]*.py")}
     children |= {path.parent.name for path in (SOURCE / package).glob("*/__init__.py")}
     assert sorted(children - set(re.findall(r"\w+", docstring))) == []
+
+
+def test_the_page_on_tests_names_files_and_commands_that_exist() -> None:
+    page = (ROOT / "docs/explain/how-it-is-tested.md").read_text()
+    links = re.findall(r"\]\((\.\./[^)]+)\)", page)
+    assert len(links) >= 10
+    assert [link for link in links if not (ROOT / "docs/explain" / link).is_file()] == []
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    assert set(re.findall(r"`make ([a-z-]+)", page)) <= targets
