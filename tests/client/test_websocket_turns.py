@@ -239,7 +239,7 @@ async def test_a_request_cancelled_while_sending_leaves_the_lane_usable() -> Non
 
 
 async def test_messages_before_a_failure_are_delivered() -> None:
-    buffer = TurnBuffer("", lambda: None)
+    buffer = TurnBuffer("")
     buffer.put(b"1")
     buffer.end(UpstreamError("gone"))
     assert await buffer.next_messages(1) == [b"1"]
@@ -249,7 +249,7 @@ async def test_messages_before_a_failure_are_delivered() -> None:
 
 
 async def test_an_ended_turn_is_never_full() -> None:
-    buffer = TurnBuffer("", lambda: None)
+    buffer = TurnBuffer("")
     buffer.put(b"x" * (MAX_UNREAD_BYTES + 1))
     assert buffer.full
     buffer.end()
@@ -257,7 +257,7 @@ async def test_an_ended_turn_is_never_full() -> None:
 
 
 async def test_a_reader_with_a_backlog_lets_other_tasks_run() -> None:
-    buffer, others = TurnBuffer("", lambda: None), list[str]()
+    buffer, others = TurnBuffer(""), list[str]()
     buffer.put(b"1")
     asyncio.get_running_loop().call_soon(others.append, "went")
     assert await buffer.next_messages(1) == [b"1"]

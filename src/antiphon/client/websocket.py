@@ -15,7 +15,7 @@ TLS is always verified. Redirects to another server are not followed: it would g
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
 from typing import Unpack
@@ -32,7 +32,7 @@ from antiphon.adapters.json_access import parse_json
 from antiphon.client import errors
 from antiphon.client.http import EventReader
 from antiphon.client.params import ResponseParams, build_body, encode_body
-from antiphon.client.stream import EventSource, Stream
+from antiphon.client.stream import EventBuffer, EventSource, Stream
 from antiphon.protocol.errors import AntiphonError, RequestError, UpstreamError
 from antiphon.protocol.events import TERMINAL_EVENTS, Event
 from antiphon.protocol.foreign.lenient import EVENT_CLASSES
@@ -107,42 +107,41 @@ def decode_response_id(message: bytes) -> object:
     return as_object(as_object(parse_json(message)).get("response")).get("id")
 
 
-class TurnBuffer:
-    """The unread messages of one turn; its reader may abandon it before it ends."""
+class TurnBuffer(EventBuffer[bytes]):
+    """The unread messages of one turn; it is closed when the turn ends or its reader leaves."""
 
-    def __init__(self, lane: str, on_drain: Callable[[], None]) -> None:
+    def __init__(self, lane: str) -> None:
+        super().__init__(MAX_UNREAD_BYTES)
         self.lane = lane
         self.first_message: bytes | None = None
         """The first message, if one has arrived."""
         self.abandoned = False
         """Whether the reader has left."""
-        self._on_drain = on_drain
-        self._unread: list[bytes] = []
-        self._size = 0
         self._failure: UpstreamError | None = None
-        self._arrived = asyncio.Event()
         self._released = asyncio.Event()
         self._ended = asyncio.Event()
-
-    @property
-    def full(self) -> bool:
-        """Whether the connection should wait for the reader."""
-        return self._size > MAX_UNREAD_BYTES and not self._ended.is_set()
 
     def put(self, message: bytes) -> None:
         """Add a message; drop it if the reader has left."""
         self.first_message = self.first_message or message
         if not self.abandoned:
-            self._unread.append(message)
-            self._size += len(message)
-            self._arrived.set()
+            self.write([message], len(message))
+
+    def close(self) -> None:
+        super().close()
+        self._released.set()
 
     def end(self, failure: UpstreamError | None = None) -> None:
-        """End the turn, with an error if it failed."""
+        """End the turn, with an error if it failed; the lane's next turn may start."""
         self._failure = failure
-        # Wakes the reader, and the next turn of the lane, which waits for this one.
-        for event in (self._arrived, self._released, self._ended):
-            event.set()
+        self._ended.set()
+        self.close()
+
+    def abandon(self) -> None:
+        """Stop reading; drop the rest of the turn as it arrives."""
+        self.abandoned = True
+        self._events.clear()
+        self.close()
 
     async def wait_ended(self, seconds: float) -> None:
         """Wait until the turn ends; raises UpstreamError if it takes too long."""
@@ -156,31 +155,23 @@ class TurnBuffer:
 
     async def next_messages(self, seconds: float) -> list[bytes]:
         """Wait for messages and return them; none at the end. Raises UpstreamError."""
-        if self._unread:
+        if self._events:
             await asyncio.sleep(0)  # let other tasks run before a reader with a backlog
-        elif not self._released.is_set():
-            self._arrived.clear()
+        elif not self._closed:
             try:
                 async with asyncio.timeout(seconds):
-                    await self._arrived.wait()
+                    while not (self._events or self._closed):
+                        self._changed.clear()
+                        await self._changed.wait()
             except TimeoutError:
                 raise timeout_error(errors.SERVER, f"sent nothing for {seconds:g} seconds.") from None
-        messages = self._unread[:MAX_BATCH_MESSAGES]
+        messages = self._events[:MAX_BATCH_MESSAGES]
         if not messages and self._failure is not None:
             raise self._failure
-        del self._unread[:MAX_BATCH_MESSAGES]
+        del self._events[:MAX_BATCH_MESSAGES]
         self._size -= sum(map(len, messages))
-        self._on_drain()
+        self._changed.set()
         return messages
-
-    def abandon(self) -> None:
-        """Stop reading; drop the rest of the turn as it arrives."""
-        self.abandoned = True
-        self._unread.clear()
-        self._size = 0
-        self._arrived.set()
-        self._released.set()
-        self._on_drain()
 
 
 class WebSocketEventSource(EventSource):
@@ -280,8 +271,8 @@ class Session:
         """Whether the server has ever sent a `stream_id`."""
         self._connection: ClientConnection | None = None
         self._tasks: list[asyncio.Task[None]] = []
-        self._may_read = asyncio.Event()
-        self._may_read.set()
+        self._is_paused = False
+        """Whether the connection is not read, because a reader is behind."""
         self._activity = 0
         """Counts signs of life, so that a slow answer to a ping does not close the connection."""
         self._connection_error: UpstreamError | None = None
@@ -348,7 +339,7 @@ class Session:
             raise self._closed_error
         if self._connection is None:
             raise RequestError("The session is not open. Use 'async with', or await open().")
-        turn = self._turns[lane] = TurnBuffer(lane, self._resume_reading)
+        turn = self._turns[lane] = TurnBuffer(lane)
         try:
             await self._connection.send(message, text=True)
         except BaseException as error:
@@ -365,9 +356,11 @@ class Session:
                 self._activity += 1
                 turn = self._dispatch(message)
                 # Not reading makes TCP slow down the server.
-                while turn is not None and turn.full:
-                    self._may_read.clear()
-                    await self._may_read.wait()
+                if turn is not None and turn.full:
+                    self._is_paused = True
+                    await turn.drain()
+                    self._is_paused = False
+                    self._activity += 1  # the pause was ours: it must not count as a missed ping
         except ConnectionClosed as error:
             self._end_all_turns(self._connection_error or connection_closed_error(error))
         finally:
@@ -413,12 +406,6 @@ class Session:
         del self._turns[turn.lane]
         turn.end(failure)
 
-    def _resume_reading(self) -> None:
-        """Continue to read after a reader has caught up."""
-        if not self._may_read.is_set():
-            self._activity += 1  # the pause was ours: it must not count as a missed ping
-            self._may_read.set()
-
     async def _monitor_connection(self, connection: ClientConnection) -> None:
         """Send pings; end the session if the server stops answering."""
         with suppress(ConnectionClosed):
@@ -431,7 +418,7 @@ class Session:
                     async with asyncio.timeout(PING_INTERVAL):
                         await (await connection.ping())
                 except TimeoutError:
-                    if self._activity == before and self._may_read.is_set():
+                    if self._activity == before and not self._is_paused:
                         self._end_all_turns(errors.websocket_closed_error("the server does not answer pings."))
                         connection.transport.abort()
                         return
@@ -442,7 +429,6 @@ class Session:
         for turn in self._turns.values():
             turn.end(self._closed_error)
         self._turns.clear()
-        self._may_read.set()
 
 
 class SameServerConnect(connect):
