@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from antiphon.client.tools.strict_schema import MAX_NULL_DEPTH
-from antiphon.client.tools.tool import ArgumentReader, ToolError, repair_json
+from antiphon.client.tools.tool import Tool, ToolError, repair_json
+from antiphon.protocol.tools import FunctionTool
 from tests.client.tools.test_strict_schema import accepted_values, expressible
 
 SCHEMA: dict[str, Any] = {
@@ -34,7 +35,7 @@ SCHEMA: dict[str, Any] = {
 
 
 def read(text: str, schema: dict[str, Any] = SCHEMA) -> dict[str, Any]:
-    return ArgumentReader("weather", schema).read(text)
+    return Tool(FunctionTool(name="weather", parameters=schema)).validate(text)
 
 
 def error_message(text: str, schema: dict[str, Any] = SCHEMA) -> str:

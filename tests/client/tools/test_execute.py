@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from antiphon.client.tools.execute import CallOutcome, CallProgress, execute_calls
-from antiphon.client.tools.resolve import resolve_tools
 from antiphon.client.tools.signature import ToolContext
-from antiphon.client.tools.tool import Tool, tool
+from antiphon.client.tools.tool import Tool, resolve_tools, tool
 from antiphon.protocol.errors import RequestError
 from antiphon.protocol.items import FunctionCall, InputText
 

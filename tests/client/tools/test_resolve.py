@@ -5,9 +5,8 @@ from typing import Any
 
 import pytest
 
-from antiphon.client.tools.resolve import AnyTool, resolve_tools
 from antiphon.client.tools.signature import ToolContext
-from antiphon.client.tools.tool import BoundArguments, Tool, ToolError, tool
+from antiphon.client.tools.tool import AnyTool, Tool, ToolError, resolve_tools, tool
 from antiphon.protocol.errors import RequestError
 from antiphon.protocol.tools import FunctionTool
 
@@ -24,7 +23,7 @@ ADD: dict[str, Any] = {
 
 
 def call(made: Tool, arguments: str) -> object:
-    return asyncio.run(made.call(made.validate(arguments), ToolContext("call_1", made.name)))
+    return asyncio.run(made.call(arguments, ToolContext("call_1", made.name)))
 
 
 @tool
@@ -80,7 +79,7 @@ def test_a_handler_can_take_the_context():
 
 def test_the_arguments_of_a_handler_are_validated():
     [made] = resolve_tools([ADD], {"add": lambda a: a})
-    assert made.validate('{"a": 1}') == BoundArguments((), {"a": 1})
+    assert made.validate('{"a": 1}') == {"a": 1}
     with pytest.raises(ToolError) as caught:
         made.validate('{"a": "one"}')
     expected = 'Tool add failed: Invalid arguments: a: "one" is not of type "integer"'

@@ -24,8 +24,8 @@ from antiphon.client.agent.events import AgentEvent, ConversationCancelled, Emit
 from antiphon.client.agent.smoothing import ChunkFunction, ChunkStrategy
 from antiphon.client.async_client import AsyncClient
 from antiphon.client.stream import EventBuffer
-from antiphon.client.tools.resolve import AnyTool, resolve_tools
 from antiphon.client.tools.signature import ToolFunction
+from antiphon.client.tools.tool import AnyTool, resolve_tools
 from antiphon.engine.run import is_cancelled
 from antiphon.protocol.errors import AntiphonError, RequestError
 

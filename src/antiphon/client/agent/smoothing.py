@@ -7,7 +7,6 @@ at once: no text waits for the pace when no more is coming.
 
 import asyncio
 import re
-from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from functools import cache
@@ -176,6 +175,8 @@ class Chunker:
 
     def __init__(self) -> None:
         self._splitter = GraphemeSplitter()
+        self._chunk: list[str] = []
+        self._size = 0
 
     def feed(self, text: str) -> list[str]:
         """Return the chunks that this text completes."""
@@ -186,12 +187,30 @@ class Chunker:
         return self._group(self._splitter.flush()) + self._take_rest()
 
     def _group(self, pieces: list[str]) -> list[str]:
-        """Return the chunks that these pieces complete."""
-        return pieces
+        chunks: list[str] = []
+        for piece in pieces:
+            if self._starts_chunk(piece):
+                chunks += self._take_rest()
+            self._chunk.append(piece)
+            self._size += len(piece)
+            if self._ends_chunk(piece):
+                chunks += self._take_rest()
+        return chunks
 
     def _take_rest(self) -> list[str]:
         """Return the incomplete chunk, if there is one."""
-        return []
+        chunk = "".join(self._chunk)
+        self._chunk.clear()
+        self._size = 0
+        return [chunk] if chunk else []
+
+    def _starts_chunk(self, piece: str) -> bool:
+        """Process the next piece; return whether a chunk starts with it."""
+        return False
+
+    def _ends_chunk(self, piece: str) -> bool:
+        """Return whether a chunk ends with this piece, whatever follows."""
+        return True
 
 
 def create_chunker(strategy: ChunkStrategy | ChunkFunction) -> Chunker:
@@ -206,41 +225,7 @@ def create_chunker(strategy: ChunkStrategy | ChunkFunction) -> Chunker:
     raise RequestError(message, param="chunking_strategy", code="invalid_value")
 
 
-class GroupingChunker(Chunker, ABC):
-    """Chunks of several pieces; a chunk is complete when the next one starts."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._chunk: list[str] = []
-        self._size = 0
-
-    def _group(self, pieces: list[str]) -> list[str]:
-        chunks: list[str] = []
-        for piece in pieces:
-            if self._starts_chunk(piece):
-                chunks += self._take_rest()
-            self._chunk.append(piece)
-            self._size += len(piece)
-            if self._ends_chunk(piece):
-                chunks += self._take_rest()
-        return chunks
-
-    def _take_rest(self) -> list[str]:
-        chunk = "".join(self._chunk)
-        self._chunk.clear()
-        self._size = 0
-        return [chunk] if chunk else []
-
-    @abstractmethod
-    def _starts_chunk(self, piece: str) -> bool:
-        """Process the next piece; return whether a chunk starts with it."""
-
-    @abstractmethod
-    def _ends_chunk(self, piece: str) -> bool:
-        """Return whether a chunk ends with this piece, whatever follows."""
-
-
-class WordChunker(GroupingChunker):
+class WordChunker(Chunker):
     """A word and the text up to the next one; single letters in languages without spaces."""
 
     def __init__(self) -> None:
@@ -264,7 +249,7 @@ class WordChunker(GroupingChunker):
         return len(piece) > 2 and piece[-1] in "\r\n"  # the line of a fence
 
 
-class SentenceChunker(GroupingChunker):
+class SentenceChunker(Chunker):
     """A sentence and the spaces after it, or a line; a long one ends at the next space."""
 
     def __init__(self) -> None:

@@ -16,7 +16,7 @@ from typing import Literal, cast
 import msgspec
 
 from antiphon.client.tools.signature import ToolContext, encode_model, is_pydantic_model
-from antiphon.client.tools.tool import Tool, ToolError
+from antiphon.client.tools.tool import Tool, no_handler_error
 from antiphon.engine.run import is_cancelled
 from antiphon.protocol.errors import RequestError
 from antiphon.protocol.items import Content, FunctionCall, InputFile, InputImage, InputText, InputVideo
@@ -140,9 +140,9 @@ class _CallExecution:
             return outcome
 
     async def _run_tool(self) -> object:
-        if self._tool is None or self._tool.function is None:
-            raise ToolError(f"No handler for tool: {self._call.name}")
-        return await self._tool.call(self._tool.validate(self._call.arguments), self._context)
+        if self._tool is None:
+            raise no_handler_error(self._call.name)
+        return await self._tool.call(self._call.arguments, self._context)
 
     def _put_progress(self, status: CallStatus, value: object = None, outcome: CallOutcome | None = None) -> None:
         # A thread of the tool may report after the call has ended; nobody expects that.

@@ -11,7 +11,11 @@
 
 The decorated function can still be called directly. It may be async, or a generator: each yielded
 value is reported as progress, and the last one is the result. Sync functions run in a thread.
-`ArgumentReader` parses, repairs and validates the arguments that a model sends.
+
+A tool may also be a plain function, or a declaration in JSON with a function in `tool_handlers`. A
+handler is called with the arguments by name or, if it has a single parameter that is not in the
+schema, with one dict of all arguments. A declaration without a handler is allowed: the model gets
+an error if it calls it.
 """
 
 import asyncio
@@ -19,18 +23,25 @@ import inspect
 from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import aclosing
 from functools import partial, update_wrapper
+from inspect import Parameter
 from types import MethodType
-from typing import Any, NamedTuple, cast, overload
+from typing import Any, cast, overload
 
 import msgspec
 from msgspec.structs import replace
 
-from antiphon.client.tools.signature import ToolContext, ToolFunction, ToolSignature
+from antiphon.client.tools.signature import (
+    ToolContext,
+    ToolFunction,
+    ToolSignature,
+    find_context_parameter,
+    inspect_parameters,
+)
 from antiphon.client.tools.strict_schema import NON_STRICT_ADVICE, drop_optional_nulls, make_strict
 from antiphon.protocol.errors import AntiphonError, RequestError
 from antiphon.protocol.items import FunctionName
 from antiphon.protocol.json_schema import Schema, SchemaValidator, is_object
-from antiphon.protocol.struct import InvalidValueError
+from antiphon.protocol.struct import InvalidValueError, as_object, decode
 from antiphon.protocol.surrogates import repair_surrogates
 from antiphon.protocol.tools import FunctionTool
 from antiphon.wire import json
@@ -43,41 +54,8 @@ class ToolError(AntiphonError):
     """A call that cannot be executed; the message is sent to the model."""
 
 
-class ArgumentReader:
-    """Reads the arguments of one tool."""
-
-    def __init__(self, name: str, schema: Mapping[str, object]) -> None:
-        self.name = name
-        self.schema = dict(schema)
-        self._validator = SchemaValidator(schema)
-
-    def read(self, text: str) -> Schema:
-        """Return the arguments as JSON, or raise ToolError."""
-        arguments = drop_optional_nulls(self._parse(repair_surrogates(text)), self.schema)
-        if not is_object(arguments):
-            raise self.invalid_arguments_error(["the arguments must be a JSON object"])
-        if problems := self._validator.problems(arguments):
-            raise self.invalid_arguments_error(problems)
-        return arguments
-
-    def invalid_arguments_error(self, problems: Iterable[str]) -> ToolError:
-        text = "; ".join(problem[:MAX_PROBLEM_LENGTH] for problem in problems)
-        return ToolError(f"Tool {self.name} failed: Invalid arguments: {text}")
-
-    def _parse(self, text: str) -> object:
-        # Some models send these to a tool without parameters.
-        if text.strip() in ("", "null"):
-            return {}
-        try:
-            return json.decode(text.encode())
-        except json.JSONError as error:
-            try:
-                return json.decode(repair_json(text).encode())
-            # The error of the original text: that of the repaired one would confuse the model.
-            except json.JSONError:
-                reason = str(error).removeprefix("Invalid JSON: ")
-                message = f"Tool {self.name} failed: Invalid JSON arguments: {reason}"
-                raise ToolError(f"{message} You sent: {text[:MAX_PROBLEM_LENGTH]}") from None
+def no_handler_error(name: str) -> ToolError:
+    return ToolError(f"No handler for tool: {name}")
 
 
 _CLOSING_BRACKETS = {"{": "}", "[": "]"}
@@ -119,24 +97,19 @@ def _drop_trailing_comma(characters: list[str]) -> None:
         characters.pop()
 
 
-class BoundArguments(NamedTuple):
-    """Arguments converted for the call of a function."""
-
-    positional: tuple[object, ...]
-    named: dict[str, object]
-
-
 class Tool:
-    """A function that a model may call: its declaration, and the reader of its arguments."""
+    """A function that a model may call, and its declaration."""
 
     __name__: str
 
     def __init__(
         self,
         declaration: FunctionTool,
-        function: ToolFunction | None,
-        bind: Callable[[Schema], BoundArguments],
+        function: ToolFunction | None = None,
+        convert: Callable[[Schema], Schema] | None = None,
         context: str | None = None,
+        *,
+        takes_dict: bool = False,
     ) -> None:
         if function is not None:
             # Without __dict__, which would overwrite our own attributes.
@@ -149,9 +122,10 @@ class Tool:
             raise RequestError(message, param="tools", code="invalid_tool_name") from None
         self.declaration = declaration
         self.function = function
-        self._bind = bind
+        self._convert = convert
         self._context = context
-        self._arguments = ArgumentReader(self.name, self.parameters)
+        self._takes_dict = takes_dict
+        self._validator = SchemaValidator(self.parameters)
 
     @classmethod
     def from_function(cls, function: ToolFunction, declaration: FunctionTool | None = None) -> "Tool":
@@ -161,14 +135,9 @@ class Tool:
         except TypeError as error:
             raise TypeError(f"{_function_name(function)} cannot be a tool: {error}") from error
         declaration = declaration or FunctionTool(name=_function_name(function))
-        return cls(
-            replace(
-                declaration, description=declaration.description or signature.description, parameters=signature.schema
-            ),
-            function,
-            lambda given: BoundArguments((), signature.convert(given)),
-            signature.context_parameter,
-        )
+        description = declaration.description or signature.description
+        declaration = replace(declaration, description=description, parameters=signature.schema)
+        return cls(declaration, function, signature.convert, signature.context_parameter)
 
     def __repr__(self) -> str:
         return f"<Tool {self.name}>"
@@ -220,20 +189,46 @@ class Tool:
             )
         return replace(self.declaration, parameters=converted.schema, strict=True)
 
-    def validate(self, arguments: str) -> BoundArguments:
-        """Parse and convert the arguments; raises ToolError with a message for the model."""
-        values = self._arguments.read(arguments)
+    def validate(self, arguments: str) -> Schema:
+        """Parse, repair, check and convert the arguments; raises ToolError with a message for the model."""
+        given = drop_optional_nulls(self._parse(repair_surrogates(arguments)), self.parameters)
+        if not is_object(given):
+            raise self._invalid_arguments_error("the arguments must be a JSON object")
+        if problems := self._validator.problems(given):
+            raise self._invalid_arguments_error(*problems)
         try:
-            return self._bind(values)
+            return self._convert(given) if self._convert else given
         except InvalidValueError as error:
-            raise self._arguments.invalid_arguments_error([str(error)]) from None
+            raise self._invalid_arguments_error(str(error)) from None
 
-    async def call(self, bound: BoundArguments, context: ToolContext) -> object:
-        """Run the function to its end and return its result."""
+    def _parse(self, text: str) -> object:
+        # Some models send these to a tool without parameters.
+        if text.strip() in ("", "null"):
+            return {}
+        try:
+            return json.decode(text.encode())
+        except json.JSONError as error:
+            try:
+                return json.decode(repair_json(text).encode())
+            # The error of the original text: that of the repaired one would confuse the model.
+            except json.JSONError:
+                reason = str(error).removeprefix("Invalid JSON: ")
+                message = f"Tool {self.name} failed: Invalid JSON arguments: {reason}"
+                raise ToolError(f"{message} You sent: {text[:MAX_PROBLEM_LENGTH]}") from None
+
+    def _invalid_arguments_error(self, *problems: str) -> ToolError:
+        text = "; ".join(problem[:MAX_PROBLEM_LENGTH] for problem in problems)
+        return ToolError(f"Tool {self.name} failed: Invalid arguments: {text}")
+
+    async def call(self, arguments: str, context: ToolContext) -> object:
+        """Run the function to its end and return its result; raises ToolError for invalid arguments."""
         if self.function is None:
-            raise ToolError(f"No handler for tool: {self.name}")
-        extra: dict[str, object] = {self._context: context} if self._context else {}
-        call = partial(self.function, *bound.positional, **bound.named, **extra)
+            raise no_handler_error(self.name)
+        values = self.validate(arguments)
+        named = {} if self._takes_dict else values
+        if self._context:
+            named = {**named, self._context: context}
+        call = partial(self.function, *([values] if self._takes_dict else []), **named)
         if inspect.iscoroutinefunction(self.function) or inspect.isasyncgenfunction(self.function):
             result: object = call()
         else:
@@ -287,3 +282,67 @@ def _call_in_thread(call: Callable[[], object], context: ToolContext) -> object:
         # A future cannot hold a StopIteration: in Python 3.11 the caller would wait forever.
         raise RuntimeError("the tool raised StopIteration") from error
     return result
+
+
+AnyTool = Tool | FunctionTool | Mapping[str, object] | ToolFunction
+"""Everything that is accepted in a list of tools."""
+
+_POSITIONAL = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
+
+
+def resolve_tools(tools: Iterable[AnyTool], tool_handlers: Mapping[str, ToolFunction] | None = None) -> list[Tool]:
+    """Return the tools with their handlers; raises RequestError."""
+    handlers = dict(tool_handlers or {})
+    found: dict[str, Tool] = {}
+    for given in tools:
+        tool = _resolve_tool(given, handlers)
+        if tool.name in found:
+            raise _invalid_tool_error(f"Two tools are called '{tool.name}'. Give one `@tool(name=...)`.")
+        found[tool.name] = tool
+    if handlers:
+        name = next(iter(handlers))
+        why = "a tool that has a function already" if name in found else "no tool"
+        raise _invalid_tool_error(f"`tool_handlers` has '{name}', which is the name of {why}.")
+    return list(found.values())
+
+
+def _resolve_tool(given: AnyTool, handlers: dict[str, ToolFunction]) -> Tool:
+    if isinstance(given, Mapping):
+        given = _decode_declaration(dict(cast("Mapping[str, object]", given)))
+    if isinstance(given, FunctionTool):
+        return _build_declared_tool(given, handlers.pop(given.name, None))
+    if not callable(given):
+        raise _invalid_tool_error(f"'{type(given).__name__}' is not a tool. Pass a function or a dict.")
+    tool = given if isinstance(given, Tool) else Tool.from_function(given)
+    # @tool on a method in its class body; only the instance's attribute is bound.
+    if next(iter(tool.parameters["properties"]), None) == "self":
+        raise _invalid_tool_error(f"The tool '{tool.name}' is an unbound method. Pass the method of an instance.")
+    return tool
+
+
+def _decode_declaration(given: Schema) -> FunctionTool:
+    """Decode a declaration in the format of Responses or of chat completions."""
+    # Chat completions nest the declaration in "function".
+    inner = given.get("function")
+    fields = inner if is_object(inner) else given
+    try:
+        return decode(FunctionTool, {"type": given.get("type", "function"), **fields}, "tools")
+    except InvalidValueError as error:
+        raise RequestError.from_invalid_value(error) from None
+
+
+def _build_declared_tool(declaration: FunctionTool, function: ToolFunction | None) -> Tool:
+    try:
+        parameters = inspect_parameters(function) if function else {}
+    except (NameError, TypeError, ValueError):
+        parameters = {}  # a builtin, or annotations that cannot be evaluated: not needed here
+    context = find_context_parameter(parameters)
+    known = as_object((declaration.parameters or {}).get("properties"))
+    # `def handler(arguments)` wants the dict, `def handler(city)` wants the value.
+    others = [parameter for name, parameter in parameters.items() if name != context]
+    takes_dict = len(others) == 1 and others[0].name not in known and others[0].kind in _POSITIONAL
+    return Tool(declaration, function, context=context, takes_dict=takes_dict)
+
+
+def _invalid_tool_error(message: str) -> RequestError:
+    return RequestError(message, param="tools", code="invalid_tool")
