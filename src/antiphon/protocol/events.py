@@ -10,9 +10,8 @@ from typing import Literal, cast
 
 from msgspec import UNSET, UnsetType
 
-from antiphon.protocol import items
 from antiphon.protocol.errors import ErrorPayload
-from antiphon.protocol.items import Content, Item, LogProb, OutputText, TextAnnotation
+from antiphon.protocol.items import Content, Item, LogProb, TextAnnotation
 from antiphon.protocol.response import Response
 from antiphon.protocol.struct import ExtensionStruct, ProtocolStruct, decode_as
 
@@ -257,8 +256,14 @@ Event = (
     | ExtensionEvent
 )
 
-# A cancelled response ends with `response.incomplete`; the specification has no event for it.
 TERMINAL_EVENTS = (ResponseCompleted, ResponseFailed, ResponseIncomplete)
+TERMINAL_EVENT_BY_STATUS = {
+    "completed": ResponseCompleted,
+    "failed": ResponseFailed,
+    "incomplete": ResponseIncomplete,
+    # The specification has no event for a cancelled response.
+    "cancelled": ResponseIncomplete,
+}
 
 
 def decode_event(raw: object) -> Event:
@@ -285,9 +290,8 @@ class TextKind:
     """The type of its content part; empty for arguments, which are a field of the item."""
     delta_event: EventFactory
     text_done_event: EventFactory
-    empty_part: Callable[[], Content] = lambda: OutputText(text="")
     text_field: str = "text"
-    """The field of the done event that holds the whole text."""
+    """The field of the part, and of the done event, that holds the whole text."""
     index_field: str = "content_index"
     """The event field with the part's index; empty for arguments."""
     part_added_event: EventFactory | None = ContentPartAdded
@@ -295,26 +299,19 @@ class TextKind:
     # The specification gives every delta but a refusal's an `obfuscation` field.
     obfuscatable: bool = True
 
+    def empty_part(self) -> Content:
+        """Return the part as it is when it is added."""
+        return cast("Content", decode_as(Content, {"type": self.content_type, self.text_field: ""}))
+
 
 OUTPUT_TEXT = TextKind("message", "output_text", OutputTextDelta, OutputTextDone)
-REFUSAL = TextKind(
-    "message",
-    "refusal",
-    RefusalDelta,
-    RefusalDone,
-    lambda: items.RefusalContent(refusal=""),
-    text_field="refusal",
-    obfuscatable=False,
-)
-REASONING_TEXT = TextKind(
-    "reasoning", "reasoning_text", ReasoningDelta, ReasoningDone, lambda: items.ReasoningText(text="")
-)
+REFUSAL = TextKind("message", "refusal", RefusalDelta, RefusalDone, text_field="refusal", obfuscatable=False)
+REASONING_TEXT = TextKind("reasoning", "reasoning_text", ReasoningDelta, ReasoningDone)
 SUMMARY_TEXT = TextKind(
     "reasoning",
     "summary_text",
     ReasoningSummaryTextDelta,
     ReasoningSummaryTextDone,
-    lambda: items.SummaryText(text=""),
     index_field="summary_index",
     part_added_event=ReasoningSummaryPartAdded,
     part_done_event=ReasoningSummaryPartDone,

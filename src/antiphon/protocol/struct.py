@@ -132,9 +132,9 @@ def to_builtins(value: object, rename_type: Callable[[str], str] | None = None) 
     """Return a value as JSON builtins, with its unknown fields; `rename_type` converts the types of extensions."""
     if isinstance(value, ProtocolStruct):
         out = {
-            wire: to_builtins(member, rename_type)
-            for attribute, wire in _field_names(type(value)).items()
-            if (member := getattr(value, attribute)) is not UNSET
+            info.encode_name: to_builtins(member, rename_type)
+            for info, _ in struct_fields(type(value))
+            if (member := getattr(value, info.name)) is not UNSET
         }
         if value.extra is not UNSET:
             # Twice: the known fields come first, and none is overwritten by an unknown one.
@@ -148,22 +148,17 @@ def to_builtins(value: object, rename_type: Callable[[str], str] | None = None) 
 
 
 @cache
-def _field_names(kind: type[ProtocolStruct]) -> dict[str, str]:
-    return {f.name: f.encode_name for f in fields(kind) if f.name != "extra"}
-
-
-@cache
 def decoder_for(annotation: object) -> DecodeFunction:
     """Derive the decoder of an annotation."""
     origin = get_origin(annotation)
     if kind := struct_class(annotation):
         return _object_decoder(kind)
-    if origin is list and (member := get_args(annotation)[0]) and _contains_structs(member):
-        return _list_decoder(member)
-    if origin in UNION_ORIGINS and _contains_structs(annotation):
-        return _union_decoder(get_args(annotation))
-    if origin is Annotated and _contains_structs(get_args(annotation)[0]):
-        return _list_length_decoder(*get_args(annotation)[:2])
+    if _contains_structs(annotation):
+        if origin in UNION_ORIGINS:
+            return _union_decoder(get_args(annotation))
+        # Anything else with structs in it is a list, perhaps with limits of its length.
+        entries, limits = get_args(annotation)[:2] if origin is Annotated else (annotation, msgspec.Meta())
+        return _list_decoder(get_args(entries)[0], limits)
     members = get_args(annotation) if origin in UNION_ORIGINS else (annotation,)
     if get_origin(members[0]) is Literal and members[1:] in ((), (NoneType,)):
         return _literal_decoder(get_args(members[0]), nullable=NoneType in members)
@@ -180,10 +175,16 @@ def _contains_structs(annotation: object) -> bool:
 
 
 def _object_decoder(kind: type[ProtocolStruct]) -> DecodeFunction:
-    hints = get_type_hints(kind, include_extras=True)
-    known = [info for info in fields(kind) if info.name != "extra"]
-    slots = {info.encode_name: _field_slot(info, hints[info.name]) for info in known}
-    required = [info.encode_name for info in known if info.required]
+    # By name: the attribute, whether null means absent, and the decoder.
+    slots = {
+        info.encode_name: (
+            info.name,
+            info.default is UNSET or not (info.required or NoneType in get_args(hint)),
+            decoder_for(hint),
+        )
+        for info, hint in struct_fields(kind)
+    }
+    required = [info.encode_name for info, _ in struct_fields(kind) if info.required]
     make = cast("Callable[..., ProtocolStruct]", kind)
 
     def decode_object(raw: object, path: str) -> object:
@@ -212,41 +213,30 @@ def _object_decoder(kind: type[ProtocolStruct]) -> DecodeFunction:
     return decode_object
 
 
-def _field_slot(info: FieldInfo, hint: object) -> tuple[str, bool, DecodeFunction]:
-    """Return a field's attribute, whether null means absent, and its decoder."""
-    unset = info.default is UNSET
-    nullable = NoneType in get_args(hint)
-    optional = unset or (not info.required and not nullable)
-    # UNSET is never in JSON, so it is no alternative for the decoder.
-    members = [member for member in get_args(hint) if member is not UnsetType]
-    shape = Union[tuple(members)] if unset and UnsetType in get_args(hint) else hint
-    return info.name, optional, decoder_for(shape)
+@cache
+def struct_fields(kind: type[ProtocolStruct]) -> list[tuple[FieldInfo, object]]:
+    """Return the fields of a class, and the annotations of their JSON, which is never UNSET."""
+    hints = get_type_hints(kind, include_extras=True)
+    for name, hint in hints.items():
+        if UnsetType in get_args(hint):
+            hints[name] = Union[tuple(member for member in get_args(hint) if member is not UnsetType)]
+    return [(info, hints[info.name]) for info in fields(kind) if info.name != "extra"]
 
 
-def _list_decoder(member: object) -> DecodeFunction:
+def _list_decoder(member: object, limits: msgspec.Meta) -> DecodeFunction:
     decode_member = decoder_for(member)
+    least, most = limits.min_length or 0, limits.max_length or 2**31
 
     def decode_list(raw: object, path: str) -> object:
         if not isinstance(raw, list):
             raise InvalidValueError(path, f"expected an array, got {_describe_json(raw)}")
         entries = cast("list[object]", raw)
+        # Checked before the entries are decoded: a huge array must not cost time first.
+        if not least <= len(entries) <= most:
+            raise InvalidValueError(path, f"expected {least} to {most} entries, got {len(entries)}")
         return [decode_member(entry, f"{path}[{index}]") for index, entry in enumerate(entries)]
 
     return decode_list
-
-
-def _list_length_decoder(annotation: object, meta: msgspec.Meta) -> DecodeFunction:
-    decode_list = decoder_for(annotation)
-    least, most = meta.min_length or 0, meta.max_length or 2**31
-
-    def decode_limited(raw: object, path: str) -> object:
-        # Checked before the entries are decoded: a huge array must not cost time first.
-        count = len(cast("list[object]", raw)) if isinstance(raw, list) else least
-        if not least <= count <= most:
-            raise InvalidValueError(path, f"expected {least} to {most} entries, got {count}")
-        return decode_list(cast("object", raw), path)
-
-    return decode_limited
 
 
 def _union_decoder(members: Sequence[object]) -> DecodeFunction:

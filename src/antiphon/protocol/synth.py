@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import ClassVar
 
 from msgspec import UNSET
-from msgspec.structs import asdict, replace
+from msgspec.structs import asdict, astuple, replace
 
 from antiphon.protocol import events, parts
 from antiphon.protocol.errors import ErrorPayload, LocalProtocolError
@@ -31,10 +31,8 @@ from antiphon.protocol.synth_items import (
     find_open_items,
 )
 
-SourceText = tuple[Key, int]
-"""A text as its source identifies it: its key and its part."""
-
-FIRST_SOURCE_TEXT: SourceText = (0, 0)
+FIRST_TEXT: tuple[Key, int] = (0, 0)
+"""The key and the part of a source's first text."""
 
 
 class SingleMessageSynth(ItemSynth):
@@ -43,8 +41,8 @@ class SingleMessageSynth(ItemSynth):
     def __init__(self, emitter: EventEmitter, ids: Callable[[str], str], options: SynthOptions) -> None:
         super().__init__(emitter, ids, options)
         self._message: OpenItem | None = None
-        self._text_offsets: dict[SourceText, int] = {}
-        """The offset of each source text within the one text."""
+        self._text_offsets: dict[tuple[Key, int], int] = {}
+        """The offset within the one text of each text of the source, by its key and part."""
 
     def add_text(self, part: parts.Text) -> None:
         """Add text to the message; an empty delta never ends a refusal."""
@@ -58,13 +56,13 @@ class SingleMessageSynth(ItemSynth):
         if source_text not in self._text_offsets:
             # Summed, not joined: the text is not built while it is streamed.
             self._text_offsets[source_text] = sum(map(len, open_text.pieces)) if open_text else 0
-        if source_text != FIRST_SOURCE_TEXT or part.phase:
+        if source_text != FIRST_TEXT or part.phase:
             part = parts.Text(part.text, logprobs=part.logprobs)
         super().add_text(part)
 
     def add_refusal(self, part: parts.Refusal) -> None:
         """Add text to the refusal of the message."""
-        super().add_refusal(part if (part.key, part.part) == FIRST_SOURCE_TEXT else parts.Refusal(part.text))
+        super().add_refusal(part if (part.key, part.part) == FIRST_TEXT else parts.Refusal(part.text))
 
     def add_annotation(self, part: parts.Annotation) -> None:
         """Add an annotation, with its indexes shifted to the one text."""
@@ -117,12 +115,6 @@ class SingleMessageSynth(ItemSynth):
 INCOMPLETE_REASONS = {"length": "max_output_tokens", "content_filter": "content_filter", "cancelled": "cancelled"}
 """The reason in `incomplete_details`, by finish reason; the other reasons complete a response."""
 
-TERMINAL_EVENT_BY_STATUS = {
-    "completed": events.ResponseCompleted,
-    "failed": events.ResponseFailed,
-    "incomplete": events.ResponseIncomplete,
-    "cancelled": events.ResponseIncomplete,
-}
 NO_USAGE = parts.Usage()
 RESERVED_FIELDS = frozenset({"type", "sequence_number"})
 """The fields of an extension event that only the synthesizer sets."""
@@ -260,7 +252,7 @@ class Synth:
         self._items.close_all("completed" if status == "completed" else "incomplete")
 
     def _emit_end(self, response: Response) -> list[Event]:
-        self._emitter.emit(TERMINAL_EVENT_BY_STATUS[response.status], response=response)
+        self._emitter.emit(events.TERMINAL_EVENT_BY_STATUS[response.status], response=response)
         return self._emitter.take()
 
     def replace_end_with_failure(self, error: ErrorPayload) -> list[Event]:
@@ -284,19 +276,12 @@ class Synth:
             self._items.dropped_arguments = False
             message = "Arguments arrived that belong to no call; they were left out."
             self._add_warning(parts.Warn("nameless_call", message))
-        counts = self.usage
-        usage = ResponseUsage.of(
-            counts.input_tokens or 0,
-            counts.output_tokens or 0,
-            cached=counts.cached_tokens or 0,
-            reasoning=counts.reasoning_tokens or 0,
-        )
-        return replace(
-            self.response,
-            completed_at=int(self._clock()),
-            usage=None if counts == NO_USAGE else usage,
-            warnings=self._warnings or UNSET,
-        )
+        usage = None
+        if self.usage != NO_USAGE:
+            input, output, cached, reasoning = (count or 0 for count in astuple(self.usage))
+            usage = ResponseUsage.of(input, output, cached=cached, reasoning=reasoning)
+        now, warnings = int(self._clock()), self._warnings or UNSET
+        return replace(self.response, completed_at=now, usage=usage, warnings=warnings)
 
     def _emit_extension(self, part: parts.Extension) -> None:
         if not is_extension_type(part.type):

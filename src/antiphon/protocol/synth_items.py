@@ -31,7 +31,7 @@ class SynthOptions(Struct, frozen=True):
     """Whether empty text deltas become events too."""
     obfuscate: Callable[[str], str] | None = None
     """Return the random padding that hides the length of a delta."""
-    seal: Callable[[Item], Item] | None = None
+    seal: Callable[[Item], Item] = lambda item: item
     """Encrypt the private content of an item before the item is emitted."""
     single_message: bool = False
     """Whether all text goes to one message, which is the first item and open to the end."""
@@ -229,7 +229,7 @@ class ItemSynth:
         self._finish_growing()
         id = self._new_id(ID_PREFIXES.get(item.type, "item"))
         if isinstance(item, items.Compaction):
-            self._finish_item(self._open_item(id, self._apply_seal(replace(item, id=id))))
+            self._finish_item(self._open_item(id, self._options.seal(replace(item, id=id))))
             return
         if item.type == items.CUSTOM_TOOL_CALL and not item.get("call_id"):
             item = replace(item, extra={**(item.extra or {}), "call_id": self._new_id("call")})
@@ -242,7 +242,8 @@ class ItemSynth:
     def _ensure_item(self, type: str, key: Key, phase: Phase | None = None) -> OpenItem:
         """Return the open message or reasoning item of a key; open one if there is none."""
         item = self._current_item
-        if item is None or item.key != key or item.value.type != type or _changes_phase(item, phase):
+        other_phase = phase is not None and item is not None and getattr(item.value, "phase", None) != phase
+        if item is None or item.key != key or item.value.type != type or other_phase:
             self._finish_growing()
             id = self._new_id(ID_PREFIXES[type])
             empty = Reasoning(id=id) if type == "reasoning" else empty_message(id, phase)
@@ -361,16 +362,13 @@ class ItemSynth:
         match item.value:
             # The specification gives reasoning and compaction items no status.
             case Reasoning(encrypted_content=encrypted):
-                return self._apply_seal(replace(built, encrypted_content=encrypted))
+                return self._options.seal(replace(built, encrypted_content=encrypted))
             case items.Compaction():
                 return built
             case Message() | FunctionCall():
                 return replace(built, status=status)
             case _:
                 return item.value if item.finished else replace(built, status=status)
-
-    def _apply_seal(self, item: Item) -> Item:
-        return self._options.seal(item) if self._options.seal else item
 
     def _close_text(self, item: OpenItem) -> None:
         """Close the open text of an item, if it has one."""
@@ -405,10 +403,6 @@ class ItemSynth:
 def empty_message(id: str, phase: Phase | None = None) -> Message:
     """Return the message that text is then streamed into."""
     return Message(id=id, status="in_progress", role="assistant", content=[], phase=phase or UNSET)
-
-
-def _changes_phase(item: OpenItem, phase: Phase | None) -> bool:
-    return phase is not None and isinstance(item.value, Message) and item.value.phase != phase
 
 
 def find_open_items(stream: Iterable[Event]) -> tuple[list[OpenItem], int]:

@@ -8,17 +8,16 @@ is accepted as a word, a missing field gets an empty value, and a field of the w
 import re
 from collections.abc import Callable
 from contextlib import suppress
-from functools import cache
-from types import NoneType, UnionType
-from typing import Annotated, Literal, NamedTuple, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+from types import NoneType
+from typing import Annotated, Literal, NamedTuple, TypeVar, cast, get_args, get_origin
 
-from msgspec import UNSET, UnsetType
-from msgspec.structs import FieldInfo, fields
+from msgspec import UNSET
 
 from antiphon.protocol.events import Event, ExtensionEvent, SequencedEvent
 from antiphon.protocol.items import Content, Item, TextAnnotation
 from antiphon.protocol.response import Response
 from antiphon.protocol.struct import (
+    UNION_ORIGINS,
     ExtensionStruct,
     InvalidValueError,
     JsonObject,
@@ -34,6 +33,7 @@ from antiphon.protocol.struct import (
     join_path,
     omit,
     struct_class,
+    struct_fields,
     type_names,
 )
 
@@ -228,7 +228,7 @@ class LenientReader:
             raw = kind.normalize(raw, path)
         values: JsonObject = {}
         extra = drop_none(raw)
-        for info, hint in _struct_fields(kind):
+        for info, hint in struct_fields(kind):
             name = info.encode_name
             place = join_path(path, name)
             value = self._read_member(hint, raw[name], place) if name in raw else MISSING
@@ -256,7 +256,7 @@ class LenientReader:
         origin, inner = get_origin(hint), get_args(hint)
         if origin is Annotated:
             return self._read_misfit(inner[0], raw, path)
-        if origin in (Union, UnionType):
+        if origin in UNION_ORIGINS:
             return self._read_one_of(inner, raw, path)
         if origin is Literal:
             # A word that is not in the specification yet is more use than none.
@@ -310,16 +310,6 @@ class LenientReader:
 
 
 LENIENT = LenientReader()
-
-
-@cache
-def _struct_fields(kind: type[ProtocolStruct]) -> list[tuple[FieldInfo, object]]:
-    """Return the fields of a class and what their JSON may be, which is never UNSET."""
-    hints = get_type_hints(kind, include_extras=True)
-    for name, hint in hints.items():
-        if UnsetType in get_args(hint):
-            hints[name] = Union[tuple(member for member in get_args(hint) if member is not UnsetType)]
-    return [(info, hints[info.name]) for info in fields(kind) if info.name != "extra"]
 
 
 def _read_scalar(hint: object, raw: object) -> object:

@@ -24,11 +24,6 @@ from antiphon.protocol.response import Response, ResponseError
 from antiphon.protocol.struct import InvalidValueError, JsonObject, as_object, omit
 from antiphon.protocol.surrogates import SurrogateJoiner
 
-TERMINAL_EVENT_BY_STATUS = {
-    "failed": events.ResponseFailed,
-    "incomplete": events.ResponseIncomplete,
-    "cancelled": events.ResponseIncomplete,
-}
 UNREADABLE = "antiphon:unreadable"
 EMPTY_RESPONSE = Response(id="", created_at=0, model="")
 
@@ -98,7 +93,14 @@ class ForeignReader:
         sent = self._join_surrogates(sent)
         if type(number) is not int or number < 0:
             number = self.last_number + 1
-        event = self._read(sent, number, raw)
+        self._misfits.clear()
+        name = sent.get("type")
+        if name == "error":
+            event = events.ErrorEvent(sequence_number=number, error=self._read_error(sent))
+        elif isinstance(name, str):
+            event = self._lenient.read_event(sent, number)
+        else:
+            event = events.ExtensionEvent(type=UNREADABLE, sequence_number=number, extra={"data": raw})
         if self._checker is not None:
             self._checker.check(sent, event, self._misfits)
         # A strict checker has raised by now; a client that sees a second end may count it twice.
@@ -132,7 +134,7 @@ class ForeignReader:
 
     def feed_response(self, response: Response) -> list[Event]:
         """Take a whole response for the end of the stream."""
-        kind = TERMINAL_EVENT_BY_STATUS.get(response.status, events.ResponseCompleted)
+        kind = events.TERMINAL_EVENT_BY_STATUS.get(response.status, events.ResponseCompleted)
         return self._accept(kind(sequence_number=self.last_number + 1, response=response), None)
 
     def reconnect(self) -> None:
@@ -154,15 +156,6 @@ class ForeignReader:
             return cast("Callable[..., Event]", kind)(**raw)
         except TypeError:  # it has an unknown field
             return self._lenient.read(kind, raw)
-
-    def _read(self, sent: JsonObject, number: int, raw: object) -> Event:
-        self._misfits.clear()
-        name = sent.get("type")
-        if name == "error":
-            return events.ErrorEvent(sequence_number=number, error=self._read_error(sent))
-        if not isinstance(name, str):
-            return events.ExtensionEvent(type=UNREADABLE, sequence_number=number, extra={"data": raw})
-        return self._lenient.read_event(sent, number)
 
     def _join_surrogates(self, sent: JsonObject) -> JsonObject:
         """Hold back half of a surrogate pair until the next delta brings the other half."""

@@ -63,7 +63,7 @@ class ForeignChecker:
             self._add("shape", self._shape_problem(name, str(misfit)))
         # Some servers send "response.cancelled", which the specification does not have.
         elif not isinstance(event, ExtensionEvent) and name != "response.cancelled":
-            self._feed(event, **_checked_values(event, sent, misfits))
+            self._feed(event, **_strip_subject(event, sent, misfits))
         elif self._extensions:
             self._feed(ExtensionEvent(type=extension_event_type(name), sequence_number=0))
 
@@ -82,7 +82,7 @@ class ForeignChecker:
         if misfit := _find_problem(misfits):
             self._add("shape", f"The response has the wrong shape: {misfit} [shape]")
             return
-        for rule, detail, _ in self._checker.check_response(_checked_response(response, sent, misfits)):
+        for rule, detail, _ in self._checker.check_response(_strip_response(response, sent, misfits)):
             self._add(rule, f"{RULES[rule]} {detail} [{rule}]")
 
     def close(self) -> None:
@@ -133,37 +133,37 @@ def _find_problem(misfits: Sequence[InvalidValueError]) -> InvalidValueError | N
     return next((misfit for misfit in misfits if not TOLERATED_MISFITS.search(misfit.path)), None)
 
 
-def _checked_values(event: Event, sent: JsonObject, misfits: Sequence[InvalidValueError]) -> JsonObject:
+def _strip_subject(event: Event, sent: JsonObject, misfits: Sequence[InvalidValueError]) -> JsonObject:
     """Return the object of an event without the values in which servers may differ."""
     subject = SUBJECT_FIELDS.get(type(event), "")
     if subject == "response":
         response = cast("ResponseCreated", event).response
-        return {subject: _checked_response(response, as_object(sent[subject]), misfits)}
-    check = {"item": _checked_item, "part": _checked_part}.get(subject)
-    return {subject: check(getattr(event, subject))} if check else {}
+        return {subject: _strip_response(response, as_object(sent[subject]), misfits)}
+    strip = {"item": _strip_item, "part": _strip_part}.get(subject)
+    return {subject: strip(getattr(event, subject))} if strip else {}
 
 
-def _checked_response(response: Response, sent: JsonObject, misfits: Sequence[InvalidValueError]) -> Response:
-    output = [_checked_item(item) for item in response.output]
+def _strip_response(response: Response, sent: JsonObject, misfits: Sequence[InvalidValueError]) -> Response:
+    output = [_strip_item(item) for item in response.output]
     # The reader has made up a status that is missing, and counts that do not fit.
     status = as_string(sent.get("status", "in_progress"))
     return replace(response, status=status, output=output, usage=None if misfits else response.usage)
 
 
-def _checked_item(item: Item) -> Item:
+def _strip_item(item: Item) -> Item:
     match item:
         case Message():
-            return replace(item, content=[_checked_part(part) for part in item.content])
+            return replace(item, content=[_strip_part(part) for part in item.content])
         case Reasoning():
             # Encrypted content may change from event to event, and an empty `content` means none.
-            content = [_checked_part(part) for part in item.content or []] or UNSET
-            summary = [_checked_part(part) for part in item.summary]
+            content = [_strip_part(part) for part in item.content or []] or UNSET
+            summary = [_strip_part(part) for part in item.summary]
             return replace(item, content=content, summary=summary, encrypted_content=UNSET, status=UNSET)
         case _:
             return item
 
 
-def _checked_part(part: Content) -> Content:
+def _strip_part(part: Content) -> Content:
     match part:
         case OutputText():
             # Only the number of annotations is compared: their types are the servers' own.

@@ -9,7 +9,7 @@
   OpenAI's names, and an unknown model is a 404, as in OpenAI's chat API.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import ClassVar
 
 from msgspec import UNSET, UnsetType
@@ -20,12 +20,10 @@ from antiphon.protocol.errors import ErrorPayload
 from antiphon.protocol.events import Event, LifecycleEvent, OutputTextDelta
 from antiphon.protocol.items import (
     CUSTOM_TOOL_CALL,
-    Content,
     ExtensionItem,
     FunctionCall,
     FunctionCallOutput,
     Item,
-    LogProb,
     Message,
     OutputText,
     Reasoning,
@@ -74,12 +72,10 @@ def common_fields(response: Response, object_type: str) -> Json:
 def encode_message(response: Response, offered: frozenset[str]) -> Json:
     """Return the texts and calls of a response as one message."""
     output = response.output
-    texts = [_join_texts(item.content, OutputText) for item in _messages(output)]
-    refusals = [_join_texts(item.content, RefusalContent) for item in _messages(output)]
+    content, refusal = _join_texts(output, OutputText), _join_texts(output, RefusalContent)
     reasonings = [text for item in output if isinstance(item, Reasoning) for text in reasoning_texts(item)]
     calls: list[Item] = [item for item in output if is_client_call(item, offered)]
     calls += find_unanswered_calls(output, offered)
-    content, refusal = SEPARATOR.join(filter(None, texts)), SEPARATOR.join(filter(None, refusals))
     message: Json = {"role": "assistant", "content": content, "refusal": refusal or None}
     if not content and (refusal or calls):
         message["content"] = None
@@ -126,7 +122,7 @@ def encode_annotations(output: Iterable[Item]) -> list[Json]:
     """Return the URL citations, with positions in the joined content."""
     citations: list[Json] = []
     length = 0
-    for item in _messages(output):
+    for item in output:
         texts = _output_texts(item)
         # The same separator as between the messages of the joined content.
         if length and any(part.text for part in texts):
@@ -143,10 +139,7 @@ def encode_annotations(output: Iterable[Item]) -> list[Json]:
 
 def encode_logprobs(output: Iterable[Item]) -> Json | None:
     """Return the log probabilities of all text, None if there are none."""
-    logprobs: list[LogProb] = []
-    for item in _messages(output):
-        for part in _output_texts(item):
-            logprobs += part.logprobs or ()
+    logprobs = [entry for item in output for part in _output_texts(item) for entry in part.logprobs or ()]
     return {"content": to_builtins(logprobs), "refusal": None} if logprobs else None
 
 
@@ -177,16 +170,14 @@ def extra_fields(response: Response, request: ChatRequest) -> Json:
     return fields | {"antiphon:warnings": to_builtins(warnings)} if warnings else fields
 
 
-def _messages(output: Iterable[Item]) -> Iterator[Message]:
-    return (item for item in output if isinstance(item, Message))
+def _output_texts(item: Item) -> list[OutputText]:
+    return [part for part in item.content if isinstance(part, OutputText)] if isinstance(item, Message) else []
 
 
-def _output_texts(message: Message) -> list[OutputText]:
-    return [part for part in message.content if isinstance(part, OutputText)]
-
-
-def _join_texts(content: Iterable[Content], kind: type[OutputText] | type[RefusalContent]) -> str:
-    return "".join(content_text(part) for part in content if isinstance(part, kind))
+def _join_texts(output: Iterable[Item], kind: type[OutputText] | type[RefusalContent]) -> str:
+    contents = (item.content for item in output if isinstance(item, Message))
+    texts = ("".join(content_text(part) for part in content if isinstance(part, kind)) for content in contents)
+    return SEPARATOR.join(filter(None, texts))
 
 
 EMPTY_REQUEST = ChatRequest(Request())
@@ -270,13 +261,12 @@ class ChatDialect(Dialect):
             chunk = self._make_chunk([{**choice, "finish_reason": None}], extra)
         else:
             chunk = self._delta_prefix + encode(delta) + self._delta_suffix
-        return [chunk] if self._role_sent else [self._encode_role(delta), chunk]
-
-    def _encode_role(self, first_delta: Json) -> bytes:
+        if self._role_sent:
+            return [chunk]
         # The role waits for the first delta, because `content` is null if only calls follow.
         self._role_sent = True
-        role: Json = {"role": "assistant", "content": "" if "content" in first_delta else None}
-        return self._delta_prefix + encode(role) + self._delta_suffix
+        role: Json = {"role": "assistant", "content": "" if "content" in delta else None}
+        return [self._delta_prefix + encode(role) + self._delta_suffix, chunk]
 
     def _separate(self, field: str, place: object, delta: str) -> str:
         """Return a delta, with a blank line before it where another item or part begins."""

@@ -10,7 +10,7 @@ in later turns; among items a `call_id` is unique, so a repeated one gets a suff
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from msgspec import UNSET
 from msgspec.structs import asdict
@@ -20,7 +20,6 @@ from antiphon.protocol.errors import RequestError
 from antiphon.protocol.request import (
     INCLUDE_LOGPROBS,
     JsonSchemaFormat,
-    OutputFormat,
     ReasoningConfig,
     Request,
     StreamOptions,
@@ -115,6 +114,9 @@ def decode_chat(raw: object) -> ChatRequest:
     check_supported(body)
     transcript = ChatTranscript(body.messages)
     limit = "max_tokens" if body.max_completion_tokens is None else "max_completion_tokens"
+    format = body.response_format or TextFormat()
+    if isinstance(format, wire_types.SchemaFormat):
+        format = JsonSchemaFormat(**asdict(format.json_schema))
     extra = drop_none(body.extra or {})
     dropped = [name for name in extra if name in UNSUPPORTED_FIELDS]
     same: dict[str, Any] = {name: getattr(body, name) for name in SAME_FIELDS}
@@ -123,8 +125,8 @@ def decode_chat(raw: object) -> ChatRequest:
         input=transcript.items,
         include=[INCLUDE_LOGPROBS] if body.logprobs or body.top_logprobs else [],
         tools=[_convert_tool(tool) for tool in body.tools],
-        tool_choice=_convert_tool_choice(body),
-        text=TextConfig(format=_convert_format(body), verbosity=body.verbosity or UNSET),
+        tool_choice=_convert_tool_choice(body.tool_choice),
+        text=TextConfig(format=format, verbosity=body.verbosity or UNSET),
         stream_options=StreamOptions(include_obfuscation=body.stream_options.include_obfuscation),
         # Not raised to the protocol's minimum of 16: clients do ask for one token, to test a
         # model, and would pay for the other fifteen.
@@ -153,11 +155,8 @@ def check_supported(body: Body) -> None:
     if set(body.modalities) - {"text"}:
         message = "Only text output is supported. Leave 'modalities' out, or send ['text']."
         raise RequestError(message, param="modalities", code="unsupported_value")
-    for name, given, instead in (
-        ("functions", body.functions, "tools"),
-        ("function_call", body.function_call, "tool_choice"),
-    ):
-        if given is not None:
+    for name, instead in (("functions", "tools"), ("function_call", "tool_choice")):
+        if getattr(body, name) is not None:
             message = f"'{name}' was replaced by '{instead}' in 2023. Use '{instead}'."
             raise RequestError(message, param=name, code="unsupported_parameter")
 
@@ -194,27 +193,19 @@ def _convert_tool(tool: wire_types.FunctionTool | wire_types.CustomTool | wire_t
             return tools.ExtensionTool(type=tool.type, extra=tool.extra)
 
 
-def _convert_tool_choice(body: Body) -> tools.ToolChoice:
-    choice = body.tool_choice
-    if isinstance(choice, str):
-        return choice
-    if isinstance(choice, wire_types.AllowedChoice):
-        allowed = choice.allowed_tools
-        return tools.AllowedTools(mode=allowed.mode, tools=[_convert_named_choice(tool) for tool in allowed.tools])
-    return _convert_named_choice(choice)
-
-
-def _convert_named_choice(choice: wire_types.Choice) -> tools.SpecificToolChoice:
-    if isinstance(choice, wire_types.FunctionChoice):
-        return tools.FunctionToolChoice(name=choice.function.name)
-    return tools.ExtensionToolChoice(type=tools.CUSTOM_TOOL, extra={"name": choice.custom.name})
-
-
-def _convert_format(body: Body) -> OutputFormat:
-    format = body.response_format
-    if isinstance(format, wire_types.SchemaFormat):
-        return JsonSchemaFormat(**asdict(format.json_schema))
-    return format or TextFormat()
+def _convert_tool_choice(
+    choice: tools.ToolChoiceMode | wire_types.Choice | wire_types.AllowedChoice,
+) -> tools.ToolChoice:
+    match choice:
+        case wire_types.FunctionChoice():
+            return tools.FunctionToolChoice(name=choice.function.name)
+        case wire_types.CustomChoice():
+            return tools.ExtensionToolChoice(type=tools.CUSTOM_TOOL, extra={"name": choice.custom.name})
+        case wire_types.AllowedChoice(allowed_tools=allowed):
+            named = cast("list[tools.SpecificToolChoice]", [_convert_tool_choice(tool) for tool in allowed.tools])
+            return tools.AllowedTools(mode=allowed.mode, tools=named)
+        case _:
+            return choice
 
 
 _MEDIA_PARTS = ("text", "image_url", "file", "input_audio", "video_url")
@@ -381,9 +372,9 @@ def _convert_content(message: wire_types.Message, path: str, text_type: TextType
 
 def _convert_part(part: wire_types.Part, text_type: TextType, path: str) -> items.Content:
     match part:
-        case wire_types.TextPart():
+        case items.TextContent():
             return text_type(text=part.text, extra=part.extra)
-        case wire_types.RefusalPart():
+        case items.RefusalContent():
             return items.RefusalContent(refusal=part.refusal)
         case wire_types.ImagePart(image_url=image):
             return items.InputImage(image_url=image.url, detail=image.detail, extra=part.extra)

@@ -7,7 +7,7 @@ from typing import Annotated, Literal, cast
 
 from msgspec import Meta, field
 
-from antiphon.protocol.items import MAX_IMAGE_LENGTH, CallId, FunctionName, LongText
+from antiphon.protocol.items import MAX_IMAGE_LENGTH, CallId, FunctionName, LongText, RefusalContent, TextContent
 from antiphon.protocol.request import (
     Identifier,
     JsonObjectFormat,
@@ -24,20 +24,6 @@ from antiphon.protocol.tools import ToolChoiceMode
 Role = Literal["system", "developer", "user", "assistant", "tool", "function"]
 MAX_MESSAGES = 5000
 """The most messages that can be decoded without delaying other requests."""
-
-
-class TextPart(ProtocolStruct):
-    """Text."""
-
-    type: Literal["text"] = "text"
-    text: LongText
-
-
-class RefusalPart(ProtocolStruct):
-    """The assistant's refusal."""
-
-    type: Literal["refusal"] = "refusal"
-    refusal: LongText
 
 
 class ImageUrl(ProtocolStruct):
@@ -87,7 +73,7 @@ class VideoPart(ProtocolStruct):
     video_url: VideoUrl
 
 
-Part = TextPart | RefusalPart | ImagePart | AudioPart | FilePart | VideoPart
+Part = TextContent | RefusalContent | ImagePart | AudioPart | FilePart | VideoPart
 
 
 class CalledFunction(ProtocolStruct):
