@@ -13,11 +13,11 @@ from msgspec import Struct
 from antiphon.protocol.errors import UpstreamError
 from antiphon.transport.response import (
     CUT,
-    MAX_BODY,
+    DRAIN_SECONDS,
+    STEP_BYTES,
     HttpResponse,
     InvalidResponseError,
     bad_response_error,
-    endless_body_error,
     timeout_error,
 )
 
@@ -27,9 +27,6 @@ MAX_BYTES_WITHOUT_BODY = 64 * 1024
 MAX_HEADERS = 256
 
 CRLF = b"\r\n"
-
-DRAIN_SECONDS = 1.0
-"""How long the end of a stopped response may take before its connection is closed."""
 
 STALE_SECONDS = 2.0
 """A reused connection that closes within this time was closed before it read the request."""
@@ -71,7 +68,7 @@ class HttpConnection(asyncio.Protocol):
         self._sent_at = self._last_read_at = 0.0
         self._is_idempotent = False
         self._is_reused = False
-        self._is_draining = False
+        self._is_draining = self._is_paused = False
         self._body_pieces: list[bytes] = []
         self.on_body = self._body_pieces.append
         """The parser's callback for a piece of the body."""
@@ -129,13 +126,16 @@ class HttpConnection(asyncio.Protocol):
 
     def pause(self) -> None:
         if self._transport and not self._transport.is_closing():
+            self._is_paused = True
             self._transport.pause_reading()
 
     def resume(self) -> None:
-        # The time of the pause does not count against the server.
-        self._last_read_at = self._loop.time()
-        if self._transport and not self._transport.is_closing():
-            self._transport.resume_reading()
+        if self._is_paused:
+            self._is_paused = False
+            # The time of the pause does not count against the server.
+            self._last_read_at = self._loop.time()
+            if self._transport and not self._transport.is_closing():
+                self._transport.resume_reading()
 
     def close(self) -> None:
         """Close at once."""
@@ -156,8 +156,7 @@ class HttpConnection(asyncio.Protocol):
             return
         self._last_read_at = self._loop.time()
         self._bytes_received += size
-        if self._bytes_received > MAX_BODY:
-            response.fail(endless_body_error(response.peer_name))
+        if self._bytes_received > response.next_check and not response.accept_size(self._bytes_received):
             return
         body = failure = None
         if self._at_chunk_boundary and data.endswith(CRLF):
@@ -168,7 +167,9 @@ class HttpConnection(asyncio.Protocol):
                 body = data[start:-2]
         if body is None:
             body, failure = self._parse(response, data)
-        if body:
+        if size > STEP_BYTES:
+            response.receive_later(body)
+        elif body:
             try:
                 response.body_received(body)
             except Exception as error:  # noqa: BLE001 - `HttpResponse.wait` raises it
@@ -295,7 +296,7 @@ class HttpConnection(asyncio.Protocol):
             since, limit = self._sent_at, self._timeouts.first_byte
         else:
             since, limit = self._last_read_at, self._timeouts.idle
-        if response.is_paused:
+        if response.is_paused or response.is_stepping:
             since = now
         total = self._timeouts.total
         if now >= self._sent_at + total:

@@ -1,14 +1,15 @@
 """An HTTP response as its reader sees it, and the errors of the transport.
 
-Everything that arrives in one read is passed to the reader in one call. The reader can pause the
-connection, and can stop before the body ends.
+What arrives in one read is passed to the reader in one call, unless it is large or compressed: then
+it is passed on in steps, one per iteration of the event loop, so that no server can block the loop.
+The reader can pause the connection, and can stop before the body ends.
 """
 
 import asyncio
 import os
 import ssl
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Protocol
 
 from antiphon.protocol.errors import UpstreamError
@@ -16,14 +17,21 @@ from antiphon.protocol.errors import UpstreamError
 MAX_BODY = 256 * 1024 * 1024
 """The largest body, streamed or not."""
 
+CHECK_BYTES = 4 * 1024 * 1024
+"""After how many more bytes of a body its size is checked."""
+
 MAX_READ = 64 * 1024 * 1024
 """The largest body that `HttpResponse.read` returns."""
 
 MAX_BUFFERED = 1024 * 1024
 """How much of a body is buffered before there is a reader; then the connection is paused."""
 
-MAX_DECOMPRESSED = 256 * 1024
-"""How much is decompressed at a time, so that a compression bomb does not fill the memory."""
+# The readers need up to a microsecond per byte, for example for a stream of empty JSON objects.
+STEP_BYTES = 32 * 1024
+"""How much of a body is decompressed and passed on in one iteration of the event loop."""
+
+DRAIN_SECONDS = 1.0
+"""How long the end of a stopped body may take, before it is given up and the connection is closed."""
 
 INVALID = "upstream_invalid"
 CUT = "upstream_cut"
@@ -39,11 +47,6 @@ class InvalidResponseError(Exception):
 def bad_response_error(peer_name: str, message: str, code: str = INVALID) -> UpstreamError:
     """Return the error for an invalid or incomplete response; `peer_name` names the server."""
     return UpstreamError(f"{peer_name}: {message}", status=502, code=code, retryable=True)
-
-
-def endless_body_error(peer_name: str) -> UpstreamError:
-    """Return the error for a body that is too large."""
-    return bad_response_error(peer_name, "sent a body that is too large.")
 
 
 def timeout_error(peer_name: str, message: str, *, retryable: bool = True) -> UpstreamError:
@@ -103,11 +106,20 @@ class HttpResponse:
         self._head: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._state_changed = asyncio.Event()
         # An attribute and not a method: on the hot path the connection calls the reader directly.
-        self.body_received: BodyCallback = self._buffer
+        self.body_received: BodyCallback = self.receive_in_steps
         """Takes a piece of the body from the connection; its exceptions go to `fail_in_reader`."""
+        self.next_check = CHECK_BYTES
+        """The size of the body at which `accept_size` must be called."""
+        self.on_growth: Callable[[], None] = _do_nothing
+        """Called after every `CHECK_BYTES` of the body; may raise UpstreamError."""
         self._on_body: BodyCallback = _ignore
-        self._buffered: list[bytes] = []
-        self._end_received = False
+        self._rest = bytearray()
+        """What has arrived and was not passed on."""
+        self.is_stepping = False
+        """Whether the next step is scheduled; the connection is not read until then."""
+        self._is_stopped = self._end_received = False
+        self._late_error: Exception | None = None
+        """The error that follows the rest."""
         self._size = 0
         self._decompressor: Decompressor | None = None
         self._error: Exception | None = None
@@ -130,18 +142,9 @@ class HttpResponse:
 
     def subscribe(self, on_body: BodyCallback) -> None:
         """Call a function with every piece of the body, beginning with the buffered ones."""
-        self._on_body = on_body
-        self.body_received = on_body if self._decompressor is None else self._decompress
-        if self._buffered:
-            data, self._buffered = b"".join(self._buffered), []
-            self._size = 0
-            self.resume()
-            try:
-                self.body_received(data)
-            except Exception as error:  # noqa: BLE001 - `wait` raises it
-                self.fail_in_reader(error)
-            if self._end_received:
-                self.end()
+        self._on_body, self.is_paused = on_body, False
+        if not self.is_stepping:
+            self._step()
 
     async def wait(self) -> bool:
         """Wait until the body is over (True) or paused (False); raises what went wrong."""
@@ -165,7 +168,7 @@ class HttpResponse:
             nonlocal size
             size += len(data)
             if size > MAX_READ:
-                raise endless_body_error(self.peer_name)
+                raise bad_response_error(self.peer_name, TOO_LARGE)
             pieces.append(data)
 
         self.subscribe(receive)
@@ -200,12 +203,18 @@ class HttpResponse:
     def resume(self) -> None:
         if self.is_paused:
             self.is_paused = False
-            self._connection.resume()
+            if self._has_rest:
+                self._schedule_step()
+            else:
+                self._connection.resume()
 
     def stop(self) -> None:
-        """Ignore the rest of the body."""
-        self._buffered.clear()
-        self._finish()
+        """Ignore the rest of the body; but one that is compressed must have an end, or `wait` raises an error."""
+        if self._decompressor is None or self._decompressor.is_complete:
+            self._finish()
+        elif not self._is_stopped:
+            self._is_stopped, self._on_body = True, _ignore
+            asyncio.get_running_loop().call_later(DRAIN_SECONDS, self._finish)
 
     # The connection calls the methods below.
 
@@ -226,39 +235,119 @@ class HttpResponse:
         if not self._head.done():
             self._head.set_result(None)
 
-    def _buffer(self, data: bytes) -> None:
-        """Keep a piece until there is a reader; it stays compressed, to bound the memory."""
-        self._buffered.append(data)
-        self._size += len(data)
-        if self._size > MAX_BUFFERED:
-            self.pause()
+    def receive_in_steps(self, data: bytes) -> None:
+        """Take a piece that is compressed or has no reader yet; pass a part of it on, and keep the rest."""
+        if not self.is_over:
+            self._rest += data
+            if not self.is_stepping:
+                self._step()
 
-    def _decompress(self, data: bytes) -> None:
+    def receive_later(self, data: bytes) -> None:
+        """Take what a large read held; pass it on, and read more, from the next iteration of the loop on."""
+        # uvloop would otherwise read up to 32 times 256 KiB in one iteration.
+        if not self.is_over:
+            self._rest += data
+            self.body_received = self.receive_in_steps
+            self._connection.pause()
+            self._schedule_step()
+
+    @property
+    def _has_rest(self) -> bool:
+        return bool(self._rest or (self._decompressor and self._decompressor.has_more))
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether the body is compressed and its end is missing."""
+        return self._decompressor is not None and not self._decompressor.is_complete
+
+    def _schedule_step(self) -> None:
+        if not self.is_stepping:
+            self.is_stepping = True
+            asyncio.get_running_loop().call_soon(self._step)
+
+    def _step(self) -> None:
+        """Pass on one piece of the rest, and continue in the next iteration of the event loop."""
+        self.is_stepping = False
+        if self.is_over or self.is_paused:
+            return
+        if self._on_body is _ignore and not self._is_stopped:  # there is no reader yet
+            if len(self._rest) > MAX_BUFFERED:
+                self.pause()
+            else:
+                self._connection.resume()
+            return
         try:
-            for piece in self._decompressor.feed(data) if self._decompressor else ():
-                self._size += len(piece)
-                if self._size > MAX_BODY:
-                    self.fail(endless_body_error(self.peer_name))
-                if self.is_over:
-                    break
+            if self._has_rest and (piece := self._take_piece()):
                 self._on_body(piece)
         except zlib.error:
-            self.fail(bad_response_error(self.peer_name, DECOMPRESSION_FAILED + "."))
+            self.fail_in_reader(bad_response_error(self.peer_name, DECOMPRESSION_FAILED + "."))
+        except Exception as error:  # noqa: BLE001 - `wait` raises it
+            self.fail_in_reader(error)
+        if not self.is_over:
+            self._continue()
+
+    def _continue(self) -> None:
+        """Schedule the next step; after the last one read on, or end."""
+        if self._is_stopped and not self.is_cut:
+            self._finish()
+        elif self._has_rest:
+            self.body_received = self.receive_in_steps
+            self._connection.pause()
+            if not self.is_paused:
+                self._schedule_step()
+        elif self._late_error:
+            self.fail(self._late_error)
+        elif self._end_received:
+            self.end()
+        else:
+            if self._decompressor is None:
+                self.body_received = self._on_body
+            if not self.is_paused:
+                self._connection.resume()
+
+    def _take_piece(self) -> bytes:
+        """Remove some bytes from the rest; return them, decompressed if needed. Raises zlib.error."""
+        rest = self._rest
+        if self._decompressor is None:
+            # Cut after a line if there is one: the readers are faster with whole events.
+            is_large = len(rest) > STEP_BYTES
+            end = (is_large and rest.rfind(b"\n", 0, STEP_BYTES) + 1) or STEP_BYTES
+            piece = bytes(rest[:end])
+            del rest[:end]
+            return piece
+        piece = self._decompressor.take_piece(rest)
+        self._size += len(piece)
+        is_accepted = self._size <= self.next_check or self._is_stopped or self.accept_size(self._size)
+        return piece if is_accepted else b""
+
+    def accept_size(self, size: int) -> bool:
+        """Check how much of the body has arrived; fail and return False if it is too much."""
+        self.next_check = min(size + CHECK_BYTES, MAX_BODY)
+        try:
+            if size > MAX_BODY:
+                raise bad_response_error(self.peer_name, TOO_LARGE)
+            self.on_growth()
+        except UpstreamError as error:
+            self.fail_in_reader(error)
+            return False
+        return True
 
     def end(self) -> None:
         """Take the end of the body."""
         if self.is_over:
             return
-        if self._buffered:
-            self._end_received = True  # it is over once a reader has the buffered pieces
-        elif self._decompressor is not None and not self._decompressor.is_complete:
-            self.fail(bad_response_error(self.peer_name, f"{DECOMPRESSION_FAILED}: its end is missing."))
+        if self._has_rest:
+            self._end_received = True  # it is over once a reader has the rest
+        elif self.is_cut:
+            self.fail(bad_response_error(self.peer_name, f"{DECOMPRESSION_FAILED}: its end is missing.", CUT))
         else:
             self._finish()
 
     def fail(self, error: Exception) -> None:
-        """End with an error, unless it is over; close the connection."""
-        if not self.is_over:
+        """End with an error, unless it is over; close the connection. What has arrived is passed on first."""
+        if self._has_rest and not self.is_over:
+            self._late_error = self._late_error or error
+        elif not self.is_over:
             if not self._head.done():
                 self._head.set_exception(error)
                 # Mark it as retrieved: the task that waited may have been cancelled, and asyncio
@@ -273,19 +362,27 @@ class HttpResponse:
         self._connection.close()
 
     def _finish(self, error: Exception | None = None) -> None:
-        self.is_over = True
+        if self.is_over:
+            self._error = self._error or error
+            return
+        self.is_over, self.is_paused = True, False
         self._error = error
-        self.body_received = self._on_body = _ignore
+        self.body_received, self._on_body, self.on_growth = _ignore, _ignore, _do_nothing
+        self._rest.clear()
         self._state_changed.set()
         # A paused connection must read on, to see the end of the body or to be reused.
-        self.resume()
+        self._connection.resume()
 
 
 DECOMPRESSION_FAILED = "sent a body that cannot be decompressed"
+TOO_LARGE = "sent a body that is too large."
 
 
 def _ignore(data: bytes) -> None:
     del data
+
+
+def _do_nothing() -> None: ...
 
 
 class Decompressor:
@@ -293,19 +390,19 @@ class Decompressor:
 
     def __init__(self) -> None:
         self._inflate: zlib._Decompress | None = None  # pyright: ignore[reportPrivateUsage]
+        self.has_more = False
+        """Whether the bytes taken so far may hold more than was returned."""
 
-    def feed(self, data: bytes) -> Iterator[bytes]:
-        """Decompress what has arrived; raises zlib.error."""
-        more = True
-        while data or more:
-            # A gzip body may have several members: each needs an object of its own.
-            if self._inflate is None or (self._inflate.eof and data):
-                self._inflate = zlib.decompressobj(wbits=47)  # detects gzip or zlib
-            piece = self._inflate.decompress(data, MAX_DECOMPRESSED)
-            more = len(piece) == MAX_DECOMPRESSED
-            data = self._inflate.unconsumed_tail or self._inflate.unused_data
-            if piece:
-                yield piece
+    def take_piece(self, data: bytearray) -> bytes:
+        """Remove some bytes, and return a piece of what they hold, perhaps nothing; raises zlib.error."""
+        # A gzip body may have several members: each needs an object of its own.
+        if self._inflate is None or (self._inflate.eof and data):
+            self._inflate = zlib.decompressobj(wbits=47)  # detects gzip or zlib
+        taken = bytes(data[:STEP_BYTES])
+        piece = self._inflate.decompress(taken, STEP_BYTES)
+        del data[: len(taken) - len(self._inflate.unconsumed_tail or self._inflate.unused_data)]
+        self.has_more = len(piece) == STEP_BYTES
+        return piece
 
     @property
     def is_complete(self) -> bool:
