@@ -1,6 +1,6 @@
 """`AsyncClient`: call any Open Responses server from Python."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Unpack
 from weakref import WeakValueDictionary
@@ -111,13 +111,14 @@ class AsyncClient:
 
     def stream(self, **params: Unpack[ResponseParams]) -> Stream:
         """Create a response and stream its events; a background response reconnects if its connection is lost."""
-        return Stream(partial(self._open_stream, build_api_request(RESPONSES_PATH, params, stream=True)))
+        request = build_api_request(RESPONSES_PATH, params, stream=True)
+        return Stream(partial(self._open_stream, partial(self.http.send, request)))
 
     def stream_without_retries(self, body: Mapping[str, object]) -> Stream:
         """Create a response from a finished body and stream its events; never retry."""
         # For the agent loop, which has retries of its own: both would multiply.
         request = ApiRequest(path=RESPONSES_PATH, body={**body, "stream": True}, headers=SSE_HEADERS)
-        return Stream(partial(self._open_stream, request, 0))
+        return Stream(partial(self._open_stream, partial(self.http.send, request, 0)))
 
     def stream_agent(self, prompt: object, **params: "Unpack[AgentParams]") -> "AgentRun":
         """Run an agent and stream its events; see `antiphon.stream_agent`."""
@@ -151,7 +152,9 @@ class AsyncClient:
         After a number, the snapshot has only what followed it, until the last event brings the
         whole response.
         """
-        return Stream(partial(self._open_resumed_stream, id, starting_after))
+        after = -1 if starting_after is None else starting_after
+        # The first request is retried like any other GET; later ones count as reconnects.
+        return Stream(partial(self._open_stream, partial(self._reopen_stream, id, after, None), id, after))
 
     async def cancel(self, id: str) -> Response:
         """Cancel a background response; return it as far as it got."""
@@ -187,18 +190,13 @@ class AsyncClient:
         response = await self.http.send(request)
         return parse_response(await response.read_and_release(), self.http.server_name)
 
-    async def _open_stream(self, request: ApiRequest, retries: int | None = None) -> EventSource:
-        return self._event_source(await self.http.send(request, retries))
-
-    async def _open_resumed_stream(self, id: str, after: int | None) -> EventSource:
-        # The first request is retried like any other GET; later ones count as reconnects.
-        number = -1 if after is None else after
-        return self._event_source(await self._reopen_stream(id, number, None), id, number)
-
-    def _event_source(self, http: "HttpResponse", id: str | None = None, after: int = -1) -> EventSource:
+    async def _open_stream(
+        self, send: "Callable[[], Awaitable[HttpResponse]]", id: str | None = None, after: int = -1
+    ) -> EventSource:
         from antiphon.client.http import EventReader, HttpEventSource
 
-        return HttpEventSource(http, EventReader(strict=self._strict, after=after), self._reopen_stream, id)
+        reader = EventReader(strict=self._strict, after=after)
+        return HttpEventSource(await send(), reader, self._reopen_stream, id)
 
     async def _reopen_stream(self, id: str, after: int, retries: int | None = 0) -> "HttpResponse":
         """Open the stream of a background response after an event's number, -1 for all."""

@@ -142,8 +142,10 @@ class RunHistory:
         self._header = [*history, *prompt]
         self._prompt = list(prompt)
         self._rounds: list[list[Item]] = []
-        self._new_items: list[Item] = []
-        self._previous: str | None = None
+        self.new_items: list[Item] = []
+        """Items that the server does not remember, if the next round continues a response."""
+        self.previous_id: str | None = None
+        """Id of the response that the next round continues; without one it sends all items."""
         self._resends_always = False
         self._dropped = 0
         """Number of rounds that are no longer sent."""
@@ -152,15 +154,6 @@ class RunHistory:
     def count(self) -> int:
         """Number of responses so far."""
         return len(self._rounds)
-
-    @property
-    def continues(self) -> bool:
-        """Whether the next round continues a response that the server remembers."""
-        return self._previous is not None
-
-    def next_input(self) -> tuple[list[Item], str | None]:
-        """Return the new items and the id of the response to continue; else all items and None."""
-        return (self.items if self._previous is None else self._new_items), self._previous
 
     @property
     def items(self) -> list[Item]:
@@ -173,22 +166,18 @@ class RunHistory:
         # A call cut off by a token limit has no valid arguments, and nothing will answer it.
         whole = [i for i in response.output if not (isinstance(i, FunctionCall) and i.status == "incomplete")]
         self._rounds.append(whole)
-        self._new_items = []
-        self._previous = None if self._resends_always else response.id or None
+        self.new_items = []
+        self.previous_id = None if self._resends_always else response.id or None
         return [item for item in whole if isinstance(item, FunctionCall)]
 
     def add_outputs(self, outputs: Sequence[FunctionCallOutput]) -> None:
         """Add the outputs of the last response's calls."""
         self._rounds[-1] += outputs
-        self._new_items = list(outputs)
-
-    def resend_once(self) -> None:
-        """Send all items with the next round."""
-        self._previous = None
+        self.new_items = list(outputs)
 
     def resend_always(self) -> None:
         """Send all items with every further round: the server has lost its state."""
-        self._previous, self._resends_always = None, True
+        self.previous_id, self._resends_always = None, True
 
     def drop_oldest(self, keep: int) -> int:
         """Send only the latest rounds from now on; return how many are dropped by that."""
@@ -196,7 +185,7 @@ class RunHistory:
         if dropped > 0:
             self._dropped += dropped
             # The server remembers the dropped rounds too, so the context has to be sent anew.
-            self._previous = None
+            self.previous_id = None
         return max(0, dropped)
 
     def items_to_save(self) -> list[Item]:

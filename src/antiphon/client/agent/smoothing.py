@@ -9,6 +9,7 @@ import asyncio
 import re
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator
+from contextlib import suppress
 from functools import cache
 from typing import TYPE_CHECKING, Literal
 
@@ -43,55 +44,53 @@ _GRAPHEME = r"""
 
 
 class TailBuffer:
-    """Text that is buffered and split again as it grows.
+    """Splits a stream of text with a function; its last piece is buffered, because it may still grow.
 
-    It is due for splitting when it has grown by a sixteenth. So the total cost stays linear, even
-    for a long grapheme that arrives one character at a time.
+    What is buffered is split again when it has grown by a sixteenth. So the total cost stays
+    linear, even for a long grapheme that arrives one character at a time.
     """
 
-    def __init__(self) -> None:
-        self._texts: list[str] = []
-        self._size = 0
-        self._next_size = 1
+    def __init__(self, split: "ChunkFunction") -> None:
+        self._split = split
+        self._keep("")
 
-    def add(self, text: str) -> bool:
-        """Add text; return whether the buffer is due for splitting."""
-        self._texts.append(text)
-        self._size += len(text)
-        return self._size >= self._next_size
-
-    def take(self) -> str:
-        """Return the text and empty the buffer."""
-        text = "".join(self._texts)
-        self.keep("")
-        return text
-
-    def keep(self, text: str) -> None:
-        """Put back the part that may still grow."""
+    def _keep(self, text: str) -> None:
         self._texts, self._size = [text], len(text)
         self._next_size = self._size + self._size // 16 + 1
+
+    def feed(self, text: str) -> list[str]:
+        """Return the pieces that this text completes."""
+        self._texts.append(text)
+        self._size += len(text)
+        if self._size < self._next_size:
+            return []
+        pieces = self._split("".join(self._texts))
+        self._keep(pieces.pop())
+        return pieces
+
+    def flush(self) -> list[str]:
+        """Return the pieces of what is buffered."""
+        text = "".join(self._texts)
+        self._keep("")
+        return self._split(text) if text else []
 
 
 class GraphemeSplitter:
     """Splits one stream of text into pieces that must stay whole."""
 
     def __init__(self) -> None:
-        self._tail = TailBuffer()
+        self._tail = TailBuffer(_split_graphemes)
         self._marker: list[str] = []
         self._begins_line = True
         self._marks_line = False
 
     def feed(self, text: str) -> list[str]:
         """Return the pieces that this text completes; the last grapheme is buffered."""
-        if not self._tail.add(text):
-            return []
-        pieces = _split_graphemes(self._tail.take())
-        self._tail.keep(pieces.pop())
-        return list(self._join_markers(pieces))
+        return list(self._join_markers(self._tail.feed(text)))
 
     def flush(self) -> list[str]:
         """Return what is buffered."""
-        return [*self._join_markers(_split_graphemes(self._tail.take())), *self._close_marker()]
+        return [*self._join_markers(self._tail.flush()), *self._close_marker()]
 
     def _join_markers(self, pieces: Iterable[str]) -> Iterator[str]:
         for piece in pieces:
@@ -284,30 +283,21 @@ class CustomChunker(Chunker):
     def __init__(self, split: ChunkFunction) -> None:
         super().__init__()
         self._split = split
-        self._tail = TailBuffer()
+        self._tail = TailBuffer(self._split_text)
 
     def _group(self, pieces: list[str]) -> list[str]:
-        if not self._tail.add("".join(pieces)):
-            return []
-        text = self._tail.take()
-        chunks = self._split_text(text)
-        if chunks is None:
-            return [text]
-        self._tail.keep(chunks.pop())
-        return chunks
+        return self._tail.feed("".join(pieces))
 
     def _take_rest(self) -> list[str]:
-        text = self._tail.take()
-        return (self._split_text(text) or [text]) if text else []
+        return [chunk for chunk in self._tail.flush() if chunk]
 
-    def _split_text(self, text: str) -> list[str] | None:
-        """Call the function; return None if its chunks are unusable."""
-        try:
+    def _split_text(self, text: str) -> list[str]:
+        # Smoothing must never lose text because of a faulty function, which may raise anything.
+        with suppress(Exception):
             chunks = [chunk for chunk in self._split(text) if chunk]
-            return chunks if "".join(chunks) == text else None
-        # Smoothing must never lose text because of a faulty function.
-        except Exception:  # noqa: BLE001 - the caller's function may raise anything
-            return None
+            if "".join(chunks) == text:
+                return chunks
+        return [text, ""]  # the last one is buffered: nothing of the text
 
 
 Emit = Callable[[str], Awaitable[None] | None]

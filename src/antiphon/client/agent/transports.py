@@ -82,7 +82,8 @@ class AgentTransport:
         if self.kind == "chat":
             request = build_request(fields | {"stream": True, "store": False})
             return Stream(partial(open_chat_source, self._client.http, request, history.items))
-        new_items, previous = history.next_input()
+        previous = history.previous_id
+        new_items = history.items if previous is None else history.new_items
         encrypted = self._wants_encrypted_reasoning
         items = encode_items(new_items, reasoning=encrypted, is_openai=self._is_openai)
         # The client keeps the conversation itself, so the server need not store the responses.
@@ -103,7 +104,7 @@ class AgentTransport:
         A server that stores nothing may ignore `previous_response_id` without an error, but then
         its response does not repeat it.
         """
-        if self.kind != "chat" and history.continues and response.previous_response_id is None:
+        if self.kind != "chat" and history.previous_id and response.previous_response_id is None:
             message = "The server does not continue the response that it was asked to."
             raise UpstreamError(message, status=400, code=RESPONSE_NOT_FOUND)
 
@@ -177,7 +178,7 @@ class Recovery:
         lost_state = disconnected or code == RESPONSE_NOT_FOUND or error.status in LOST_STATE_STATUSES
         if self._transport.drop_encrypted_reasoning(error):
             return
-        if self._transport.kind != "chat" and history.continues and lost_state:
+        if self._transport.kind != "chat" and history.previous_id and lost_state:
             history.resend_always()
             action = ContextAction(type="resent_context", reason=code or str(error))
             await self._emit(ContextManagement(action=action))
@@ -190,7 +191,7 @@ class Recovery:
         elif self._fallbacks:
             self.model = self._fallbacks.pop(0)
             self._attempts = 0
-            history.resend_once()
+            history.previous_id = None  # that response is another model's: send all items
         else:
             raise error
 
