@@ -44,6 +44,10 @@ class PeculiarApp:
                 await send({"type": "http.response.body", "body": early, "more_body": True})
                 await asyncio.sleep(LONGER)
                 await send({"type": "http.response.body", "body": b"late"})
+            case _, "/until-disconnect":
+                while (await receive())["type"] != "http.disconnect":
+                    pass
+                self.disconnected.set()
             case _, "/sized":
                 await answer(send, b"x" * int(scope["query_string"]))
             case _, path:

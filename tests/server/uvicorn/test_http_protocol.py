@@ -265,6 +265,18 @@ def test_a_client_that_reads_is_not_disconnected(brisk: RawServer):
             assert client.recv(65536)
 
 
+def test_a_client_that_reads_slowly_gets_a_large_response_whole():
+    # Each pause is far shorter than a stall; all together are far longer.
+    limits, size = ConnectionLimits(write_stall_seconds=1), 6_000_000
+    request = b"GET /sized?%d HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n" % size
+    with run_server(limits) as running_server, running_server.connect(request, buffer=4096) as client:
+        received = 0
+        while piece := client.recv(200_000, socket.MSG_WAITALL):
+            received += len(piece)
+            time.sleep(0.1)
+        assert received > size
+
+
 def test_a_finished_unread_response_times_out(brisk: RawServer):
     with ExitStack() as visits:
         for size in range(65536, 400_000, 32768):
@@ -436,6 +448,19 @@ def test_a_disconnect_stops_the_active_request_of_a_pipeline(patient: RawServer)
     with patient.connect(ENDLESS + GET) as client:
         receive_all(client, b"xxx")
     assert patient.app.disconnected.wait(WAIT)
+
+
+@pytest.mark.parametrize("pipelined", [GET, post(60_000, b"x" * 60_000), post(300_000, b"x" * 300_000)])
+def test_a_pipelined_request_does_not_hide_that_the_client_left(patient: RawServer, pipelined: bytes):
+    patient.app.disconnected.clear()
+    with patient.connect(b"GET /until-disconnect HTTP/1.1\r\nHost: a\r\n\r\n", pipelined):
+        pass
+    assert patient.app.disconnected.wait(WAIT)
+
+
+def test_a_large_pipelined_body_is_rejected_after_the_earlier_responses(patient: RawServer):
+    requests = SOON + post(2, b"xx") + post(70_000, b"x" * 70_000)
+    assert patient.exchange(requests) == [(200, b"0"), (200, b"2"), (400, b"invalid_http")]
 
 
 def test_the_protocol_can_be_sent_to_a_worker():

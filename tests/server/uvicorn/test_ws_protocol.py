@@ -35,10 +35,10 @@ HANDSHAKE = (
 class StreamingServer:
     """A running server whose app sends messages until its client disconnects."""
 
-    def __init__(self, size: int, **options: Any) -> None:
+    def __init__(self, size: int, stall: float = SHORT, **options: Any) -> None:
         self.size = size
         self.left = threading.Event()
-        limits = ConnectionLimits(write_stall_seconds=SHORT)
+        limits = ConnectionLimits(write_stall_seconds=stall)
         self.server = uvicorn.Server(
             uvicorn.Config(
                 self.app,
@@ -125,6 +125,16 @@ def test_a_client_that_reads_slowly_is_not_cut_off() -> None:
         while time.monotonic() < deadline:
             client.recv(65536)
         assert not running_server.left.is_set()
+
+
+def test_a_ping_behind_a_message_that_is_read_slowly_does_not_cut_the_client_off() -> None:
+    keepalive = {"ws_ping_interval": 0.2, "ws_ping_timeout": 0.2}
+    with run_streaming_server(size=6_000_000, stall=1, **keepalive) as server, server.connect_raw() as client:
+        received = 0
+        while received < server.size and (piece := client.recv(200_000, socket.MSG_WAITALL)):
+            received += len(piece)
+            time.sleep(0.1)
+        assert received > server.size
 
 
 @pytest.mark.parametrize("size", [0, 100_000])

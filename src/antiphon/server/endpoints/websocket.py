@@ -84,9 +84,9 @@ class WebSocketSession:
     async def _listen(self, receive: Receive) -> None:
         # The message is passed on at once: a variable would hold it until the next one arrives.
         while (queued := self._receive_message(await receive())) is not None:
-            if queued:
-                await asyncio.sleep(0)  # a turn that can start now does not count as queued
-            else:
+            # A turn that can start now does not count as queued, and a flood must not block the loop.
+            await asyncio.sleep(0)
+            if not queued:
                 await self._outgoing.drain()
 
     def _receive_message(self, message: Message) -> bool | None:

@@ -12,7 +12,7 @@ import re
 import secrets
 import socket
 from asyncio import AbstractEventLoop, Protocol, TimerHandle, Transport
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from functools import partial
@@ -20,10 +20,11 @@ from http import HTTPStatus
 from typing import Any, cast
 
 from httptools import HttpRequestParser
-from uvicorn._types import ASGI3Application
-from uvicorn.protocols.http.flow_control import FlowControl
+from uvicorn._types import ASGI3Application, ASGIReceiveEvent
+from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from websockets.frames import CloseCode, Frame, Opcode
 
 from antiphon.protocol import struct
 from antiphon.protocol.errors import RequestError
@@ -109,6 +110,9 @@ class ConnectionLimits:
     header_count: int = 100
     write_buffer: int = 65536
     pipelined: int = 16
+    small_frames: int = 1000
+    """How many control frames and tiny fragments a WebSocket may receive in `small_frame_seconds`."""
+    small_frame_seconds: float = 10
 
 
 def headers_too_large_error(limits: ConnectionLimits) -> RequestError:
@@ -145,9 +149,10 @@ class ConnectionPhase(Enum):
 class PausableFlowControl(FlowControl):
     """Flow control with a clock that stops while the server, not the client, pauses reading."""
 
-    def __init__(self, transport: Transport, loop: AbstractEventLoop) -> None:
+    def __init__(self, transport: Transport, loop: AbstractEventLoop, on_resume: Callable[[], None]) -> None:
         super().__init__(transport)
         self._loop = loop
+        self._on_resume = on_resume
         self._paused_at = self._paused_total = 0.0
 
     def now(self) -> float:
@@ -162,12 +167,91 @@ class PausableFlowControl(FlowControl):
     def resume_reading(self) -> None:
         if self.read_paused:
             self._paused_total += self._loop.time() - self._paused_at
-        super().resume_reading()
+            super().resume_reading()
+            self._on_resume()
 
 
-class HardenedHttpProtocol(HttpToolsProtocol):
+MAX_PARSED_UNITS = 128
+"""How many frames or chunks one connection parses per iteration of the loop; a piece may exceed it."""
+
+
+class ClientConnection(Protocol):
+    """What HTTP and WebSocket connections share: fair parsing, and a timeout for clients that do not read.
+
+    A read of 256 kB can hold 40,000 empty frames or chunks, which take a second to parse. It is
+    parsed in pieces, and a connection parses only a limited number per iteration of the loop.
+    """
+
+    loop: AbstractEventLoop
+    transport: Transport
+    limits: ConnectionLimits
+    piece_size: int
+    """How many bytes are parsed before frames or chunks are counted."""
+    unparsed: memoryview | bytes = b""
+    parsed_units = 0
+    """How many frames or chunks were parsed in this iteration."""
+    write_timer: TimerHandle | None = None
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether the application must first take what was parsed."""
+        raise NotImplementedError
+
+    def parse(self, data: memoryview) -> None:
+        """Parse a piece of the received bytes."""
+        raise NotImplementedError
+
+    def data_received(self, data: bytes) -> None:
+        if self.unparsed:
+            self.unparsed = b"".join((self.unparsed, data))
+            self.continue_parsing()
+        else:
+            self.unparsed = memoryview(data)
+            self._parse_pieces()
+
+    def continue_parsing(self) -> None:
+        """Parse what is left in the next iteration of the loop; read nothing more until then."""
+        if self.unparsed and not self.transport.is_closing():
+            self.transport.pause_reading()
+            self.loop.call_soon(self._parse_pieces)
+
+    def _parse_pieces(self) -> None:
+        self.parsed_units = 0
+        while self.unparsed and not self.is_paused and not self.transport.is_closing():
+            if self.parsed_units > MAX_PARSED_UNITS:
+                self.continue_parsing()
+                return
+            rest = memoryview(self.unparsed)
+            self.unparsed = rest[self.piece_size :]
+            self.parse(rest[: self.piece_size])
+        if self.transport.is_closing():
+            self.unparsed = b""
+        elif not self.is_paused:
+            self.transport.resume_reading()
+
+    def waits_for_client(self) -> bool:
+        """Return whether data is buffered that only the client, by reading, can release."""
+        return self.transport.get_write_buffer_size() > 0
+
+    def start_write_timer(self) -> None:
+        """Abort the connection if the client reads nothing for `write_stall_seconds`."""
+        self.write_timer = _cancel_timer(self.write_timer)
+        if self.waits_for_client():
+            size = self.transport.get_write_buffer_size()
+            self.write_timer = self.loop.call_later(self.limits.write_stall_seconds, self._check_progress, size)
+
+    def _check_progress(self, size: int) -> None:
+        """Abort unless less than `size` is left to read; a slow client may take as long as it needs."""
+        if self.waits_for_client() and self.transport.get_write_buffer_size() >= size:
+            self.transport.abort()
+        else:
+            self.start_write_timer()
+
+
+class HardenedHttpProtocol(ClientConnection, HttpToolsProtocol):
     """One HTTP connection to an untrusted client."""
 
+    piece_size = 16384
     parser: HttpRequestParser  # uvicorn sets it to None when the connection is lost
 
     def __init__(self, *, limits: ConnectionLimits, **arguments: Any) -> None:
@@ -182,15 +266,14 @@ class HardenedHttpProtocol(HttpToolsProtocol):
         self.header_size = 0
         """Size of the current message's headers in bytes."""
         self.read_timer: TimerHandle | None = None
-        self.write_timer: TimerHandle | None = None
         # uvicorn's own `cycle` is the newest request; with pipelining an older one is answered.
         self.active_cycle: RequestResponseCycle | None = None
         self.pending_error: RequestError | None = None
         """The error to send when the earlier requests on the connection are answered."""
 
-    def connection_made(self, transport: Transport) -> None:
-        super().connection_made(transport)
-        self.flow = self.clock = PausableFlowControl(transport, self.loop)
+    def connection_made(self, transport: Transport) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
+        HttpToolsProtocol.connection_made(self, transport)
+        self.flow = self.clock = PausableFlowControl(transport, self.loop, self.continue_parsing)
         # A small kernel buffer: backpressure must reach the model, not fill megabytes per client.
         connection = transport.get_extra_info("socket")
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self.limits.write_buffer)
@@ -220,7 +303,7 @@ class HardenedHttpProtocol(HttpToolsProtocol):
         if self.active_cycle is not None and isinstance(self.active_cycle.transport, HeaderBuffer):
             self.active_cycle.transport.flush()  # the response to a HEAD request has no body
         super().on_response_complete()
-        self._start_write_timer()
+        self.start_write_timer()
         if last and self.pending_error is not None:
             self._close(self.pending_error)
 
@@ -228,12 +311,16 @@ class HardenedHttpProtocol(HttpToolsProtocol):
     def is_responding(self) -> bool:
         return self.active_cycle is not None and not self.active_cycle.response_complete
 
-    def data_received(self, data: bytes) -> None:
+    @property
+    def is_paused(self) -> bool:
+        return self.flow.read_paused
+
+    def parse(self, data: memoryview) -> None:
         if self.phase is ConnectionPhase.CLOSED:
             return
         self.last_data_at = self.clock.now()
         self.unframed_bytes += len(data)
-        super().data_received(data)
+        HttpToolsProtocol.data_received(self, cast("bytes", data))
         if self.phase is ConnectionPhase.HEAD or self.phase is ConnectionPhase.BODY:
             # Catches heads, chunk extensions and trailers that never end.
             if self.unframed_bytes > self.limits.header_bytes:
@@ -268,6 +355,9 @@ class HardenedHttpProtocol(HttpToolsProtocol):
             raise  # through the parser, so that it stops parsing
         super().on_headers_complete()
         self._enter_phase(ConnectionPhase.BODY)
+        # uvicorn would read nothing more during the earlier response, not even that the client left.
+        if self.cycle is not self.active_cycle:
+            self.clock.resume_reading()
         if self.expect_100_continue:
             self.clock.pause_reading()  # the client waits for our 100; `receive` resumes reading
 
@@ -285,6 +375,12 @@ class HardenedHttpProtocol(HttpToolsProtocol):
 
     def on_body(self, body: bytes) -> None:
         self.unframed_bytes = 0
+        self.parsed_units += 1
+        if self.cycle is not self.active_cycle and len(self.cycle.body) + len(body) > HIGH_WATER_LIMIT:
+            reason = f"The body of a pipelined request exceeds {HIGH_WATER_LIMIT} bytes"
+            error = invalid_http_error(f"{reason}. Read the responses to the earlier ones first.")
+            self._reject(error)
+            raise error  # through the parser, so that it stops parsing
         super().on_body(body)
 
     def on_message_complete(self) -> None:
@@ -331,26 +427,15 @@ class HardenedHttpProtocol(HttpToolsProtocol):
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        self._start_write_timer()
+        self.start_write_timer()
 
     def resume_writing(self) -> None:
         super().resume_writing()
-        self._start_write_timer()
+        self.start_write_timer()
 
-    def _waits_for_client(self) -> bool:
-        """Return whether data is buffered that only the client, by reading, can release."""
+    def waits_for_client(self) -> bool:
         app_writes = self.is_responding and not self.flow.write_paused and not self.transport.is_closing()
-        return not app_writes and self.transport.get_write_buffer_size() > 0
-
-    def _start_write_timer(self) -> None:
-        self.write_timer = _cancel_timer(self.write_timer)
-        if self._waits_for_client():
-            wait = self.limits.write_stall_seconds
-            self.write_timer = self.loop.call_later(wait, self._check_write_timeout)
-
-    def _check_write_timeout(self) -> None:
-        if self._waits_for_client():
-            self.transport.abort()
+        return not app_writes and super().waits_for_client()
 
     def send_400_response(self, msg: str) -> None:
         """Reject a request that the parser could not read; called by uvicorn."""
@@ -377,17 +462,20 @@ class HardenedHttpProtocol(HttpToolsProtocol):
         if error is not None and not self.transport.is_closing():
             self.transport.write(encode_error_response(error, self.server_state.default_headers))
         self.transport.close()
-        self._start_write_timer()
+        self.start_write_timer()
 
 
-class HardenedWebSocketProtocol(WebSocketsSansIOProtocol):
+class HardenedWebSocketProtocol(ClientConnection, WebSocketsSansIOProtocol):
     """One WebSocket connection to an untrusted client."""
+
+    piece_size = 1024
 
     def __init__(self, *, limits: ConnectionLimits, drain_seconds: float, **arguments: Any) -> None:
         super().__init__(**arguments)
         self.limits = limits
         self.drain_seconds = drain_seconds
-        self.write_timer: TimerHandle | None = None
+        self.small_frames = 0
+        self.small_frames_since = 0.0
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.write_timer = _cancel_timer(self.write_timer)
@@ -396,21 +484,86 @@ class HardenedWebSocketProtocol(WebSocketsSansIOProtocol):
         # an unclean close only the garbage collector could free that cycle, message included.
         self.conn.parser.close()
 
+    @property
+    def is_paused(self) -> bool:
+        return self.read_paused
+
+    def parse(self, data: memoryview) -> None:
+        WebSocketsSansIOProtocol.data_received(self, cast("bytes", data))
+
+    async def receive(self) -> ASGIReceiveEvent:
+        message = await super().receive()
+        if not self.read_paused:
+            self.continue_parsing()
+        return message
+
+    def handle_events(self) -> None:
+        frames = self.conn.events
+        self.parsed_units += len(frames)
+        if small := sum(map(is_small_frame, frames)):
+            now = self.loop.time()
+            if now - self.small_frames_since > self.limits.small_frame_seconds:
+                self.small_frames, self.small_frames_since = 0, now
+            self.small_frames += small
+        if self.small_frames > self.limits.small_frames:
+            self._fail(CloseCode.POLICY_VIOLATION, "Too many control frames or tiny fragments.")
+        else:
+            super().handle_events()
+
+    def handle_cont(self, event: Frame) -> None:
+        # Joined at once: a list of a million fragments would take far more memory than their bytes.
+        frames = cast("list[bytearray | bytes]", self.frames)
+        if not isinstance(frames[0], bytearray):
+            frames[0] = bytearray(frames[0])
+        frames[0] += event.data
+        if event.fin:
+            self.send_receive_event_to_app()
+
+    def send_receive_event_to_app(self) -> None:
+        try:
+            if self.curr_msg_data_type == "text":
+                self.frames[0].decode()  # uvicorn would log an error with its traceback
+        except UnicodeDecodeError:
+            self._fail(CloseCode.INVALID_DATA, "A text message is not valid UTF-8.")
+        else:
+            super().send_receive_event_to_app()
+
+    def _fail(self, code: CloseCode, reason: str) -> None:
+        """Close the connection because of what the client sent."""
+        self.conn.fail(code, reason)
+        if self.handshake_complete:
+            self.handle_parser_exception()
+        else:
+            self.transport.abort()
+
+    def handle_parser_exception(self) -> None:
+        super().handle_parser_exception()
+        self.disconnected = True  # or a later `send` would be an error of the application
+        self.start_write_timer()
+
     def pause_writing(self) -> None:
         super().pause_writing()
-        self._start_write_timer()
+        self.start_write_timer()
 
     def resume_writing(self) -> None:
         self.write_timer = _cancel_timer(self.write_timer)
         super().resume_writing()
 
     def keepalive_timeout(self) -> None:
+        if self.waits_for_client():
+            # The ping is behind data that the client is still reading, perhaps slowly.
+            self.pong_timer = None
+            self.schedule_ping()
+            if self.write_timer is None:
+                self.start_write_timer()
+            return
         super().keepalive_timeout()
-        self.transport.abort()  # a client that answers no ping does not read the buffer either
+        self.disconnected = True
+        self.transport.abort()
 
     async def run_asgi(self) -> None:
         await super().run_asgi()
-        self._start_write_timer()
+        self.start_write_timer()
 
     def shutdown(self) -> None:
         """Give the application `drain_seconds` to finish its responses and close the connection."""
@@ -421,12 +574,16 @@ class HardenedWebSocketProtocol(WebSocketsSansIOProtocol):
         if not self.disconnected:
             super().shutdown()
 
-    def _start_write_timer(self) -> None:
-        """Abort the connection unless the client reads within `write_stall_seconds`."""
-        self.write_timer = _cancel_timer(self.write_timer)
-        if not self.disconnected:
-            seconds = self.limits.write_stall_seconds
-            self.write_timer = self.loop.call_later(seconds, self.transport.abort)
+
+SMALL_FRAGMENT_BYTES = 64
+
+
+def is_small_frame(frame: object) -> bool:
+    """Return whether a frame costs far more time than its bytes: a control frame or a tiny fragment."""
+    if not isinstance(frame, Frame):
+        return False
+    is_control = frame.opcode in (Opcode.PING, Opcode.PONG)
+    return is_control or (not frame.fin and len(frame.data) < SMALL_FRAGMENT_BYTES)
 
 
 def _mark_disconnected(cycle: RequestResponseCycle) -> None:
