@@ -12,7 +12,7 @@ from starlette.middleware.base import RequestResponseEndpoint
 
 from antiphon.agents.agent import Turn, agent
 from antiphon.server.app import create_app
-from antiphon.server.asgi import header
+from antiphon.server.asgi import header, read_json
 from antiphon.server.settings import Settings
 from tests.http_client import DOORS, http_client, post_response, wait_until
 from tests.run_server import run_server
@@ -201,3 +201,22 @@ def test_a_disconnect_within_the_body_starts_no_model() -> None:
 def _broken(body: bytes) -> Iterator[bytes]:
     yield body
     raise ZeroDivisionError
+
+
+@pytest.mark.anyio
+async def test_a_large_body_is_parsed_in_a_thread() -> None:
+    async def count_iterations() -> None:
+        nonlocal iterations
+        while True:
+            await asyncio.sleep(0)
+            iterations += 1
+
+    async def receive() -> dict[str, object]:
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    body, iterations = b'"%b"' % (b"x" * 300_000), 0
+    counting = asyncio.create_task(count_iterations())
+    scope = {"headers": [(b"content-type", b"application/json")]}
+    assert await read_json(scope, receive, 2**20) == "x" * 300_000
+    counting.cancel()
+    assert iterations > 0

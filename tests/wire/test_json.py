@@ -1,6 +1,8 @@
 """Strict JSON: errors and limits."""
 
 import json as stdlib
+from collections.abc import Iterable, Iterator
+from itertools import accumulate
 from typing import Any
 
 import pytest
@@ -226,3 +228,20 @@ def test_values_that_json_cannot_express_are_rejected() -> None:
         "Cannot write JSON: Only dicts with str-like or number-like keys are supported. Give plain JSON values.",
         "Cannot write JSON: maximum recursion depth exceeded while serializing an object. Give plain JSON values.",
     ]
+
+
+def test_closing_brackets_are_counted_only_as_far_as_they_can_match(monkeypatch: pytest.MonkeyPatch) -> None:
+    counted = 0
+
+    def count_steps(steps: Iterable[int]) -> Iterator[int]:
+        nonlocal counted
+        for total in accumulate(steps):
+            counted += 1
+            yield total
+
+    monkeypatch.setattr("antiphon.wire.json.accumulate", count_steps)
+    with pytest.raises(JSONError, match="nests deeper than 128 levels"):
+        decode(b"[" * 129 + b"]" * 1_000_000)
+    with pytest.raises(JSONError, match="Invalid JSON"):
+        decode(b"[" + b"[]," * 200 + b"]" * 1_000_000)
+    assert counted <= 2 * 400_001

@@ -4,10 +4,13 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from antiphon.protocol.errors import RequestError
 from antiphon.wire import json
+
+T = TypeVar("T")
+D = TypeVar("D", bytes, str | bytes)
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -26,6 +29,9 @@ HEADERS_KEY = "antiphon.headers"
 
 access_log = logging.getLogger("antiphon.access")
 """One line per HTTP request and per turn of a WebSocket."""
+
+MAX_LOOP_BYTES = 256 * 1024
+"""How much data is parsed in the event loop, and not in a thread."""
 
 CLIENT_CLOSED_REQUEST = 499
 """The status in the access log if the client disconnected before the response; never sent."""
@@ -96,9 +102,14 @@ async def read_json(scope: Scope, receive: Receive, limit: int) -> object:
     """Return the decoded JSON body; raises RequestError."""
     body = await read_body(scope, receive, limit)
     try:
-        return json.decode(body)
+        return await decode(json.decode, body)
     except json.JSONError as error:
         raise RequestError(f"The body is not valid JSON: {error}", code="invalid_json") from None
+
+
+async def decode(decoder: Callable[[D], T], data: D) -> T:
+    """Call a decoder, for large data in a thread: to parse megabytes would block the event loop."""
+    return decoder(data) if len(data) <= MAX_LOOP_BYTES else await asyncio.to_thread(decoder, data)
 
 
 async def cancel_on_disconnect(receive: Receive, task: asyncio.Task[Any]) -> None:

@@ -90,7 +90,8 @@ def _check_structure(text: bytes, max_depth: int, max_structure: int) -> None:
     if bare is None or len(bare.translate(None, _NOT_STRUCTURE)) > max_structure:
         raise JSONError(f"The JSON holds more than {max_structure} brackets and commas. Send fewer or larger values.")
     steps = memoryview(bare.translate(_STEPS, _NOT_BRACKETS)).cast("b")
-    if max(accumulate(steps), default=0) > max_depth:
+    # There are at most `max_structure` openings: after twice as many brackets comes a syntax error.
+    if max(accumulate(steps[: 2 * max_structure + 1]), default=0) > max_depth:
         raise JSONError(f"The JSON nests deeper than {max_depth} levels. Flatten it.")
 
 

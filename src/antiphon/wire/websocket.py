@@ -61,7 +61,7 @@ def add_lane(message: bytes, lane: str) -> bytes:
 
 def _decode_object(data: str | bytes, limit: int) -> dict[str, object]:
     # The protocol is JSON in text messages; a binary one is a mistake of the client.
-    if isinstance(data, bytes):
+    if not isinstance(data, str):
         raise RequestError("This message is binary. Send JSON in a text message.", code="unsupported_message")
     text = data.encode()
     if len(text) > limit:

@@ -12,7 +12,9 @@ import pytest
 import uvicorn
 from uvicorn.server import ServerState
 
+from antiphon.protocol.errors import RequestError
 from antiphon.server.uvicorn.protocols import ConnectionLimits, HardenedHttpProtocol, HardenedWebSocketProtocol
+from antiphon.wire.websocket import decode_message
 from tests.http_client import WAIT
 
 pytestmark = pytest.mark.anyio
@@ -39,6 +41,7 @@ class FloodedServer:
         self.per_iteration = [0]
         self.received: list[Any] = []
         self.most_queued = 0
+        self.text_key = "text"
 
         class CountingWebSocket(HardenedWebSocketProtocol):
             def handle_ping(self) -> None:
@@ -80,7 +83,7 @@ class FloodedServer:
             await send({"type": "websocket.accept"})
             while (message := await receive())["type"] == "websocket.receive":
                 self.received.append(message)
-                await send({"type": "websocket.send", "text": str(len(message["text"]))})
+                await send({"type": "websocket.send", "text": str(len(message[self.text_key]))})
             self.received.append(message)
             with suppress(OSError):
                 await send({"type": "websocket.send", "text": "late"})
@@ -201,3 +204,14 @@ async def test_a_large_body_and_a_large_message_arrive_whole():
     async with server.connect(HANDSHAKE) as (reader, writer):
         writer.write(b"\x81\xff" + struct.pack("!Q", 900_000) + bytes(4) + b"x" * 900_000)
         await reader.readuntil(b"900000")
+
+
+async def test_a_binary_message_may_be_fragmented():
+    server = FloodedServer(ConnectionLimits())
+    server.text_key = "bytes"
+    async with server.connect(HANDSHAKE) as (reader, writer):
+        writer.write(frame(2, b"a", fin=False) + frame(CONTINUATION, b"b", fin=False) + frame(CONTINUATION, b"c"))
+        await reader.readuntil(b"\x81\x013")
+    error = decode_message(server.received[0]["bytes"], 100).create
+    assert isinstance(error, RequestError)
+    assert error.payload.code == "unsupported_message"

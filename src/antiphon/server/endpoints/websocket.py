@@ -18,7 +18,16 @@ from antiphon.engine.persistence import ContextCache
 from antiphon.engine.run import SERVER_STOPPING, Run, is_cancelled
 from antiphon.protocol.errors import RequestError, drop_tracebacks
 from antiphon.protocol.request import WebSocketCreate
-from antiphon.server.asgi import CLIENT_CLOSED_REQUEST, ClientDisconnected, Message, Receive, Scope, Send, access_log
+from antiphon.server.asgi import (
+    CLIENT_CLOSED_REQUEST,
+    ClientDisconnected,
+    Message,
+    Receive,
+    Scope,
+    Send,
+    access_log,
+    decode,
+)
 from antiphon.server.endpoints.base import Endpoints
 from antiphon.server.middleware import report_error
 from antiphon.server.service import Service, server_stopping_error
@@ -83,13 +92,13 @@ class WebSocketSession:
 
     async def _listen(self, receive: Receive) -> None:
         # The message is passed on at once: a variable would hold it until the next one arrives.
-        while (queued := self._receive_message(await receive())) is not None:
+        while (queued := await self._receive_message(await receive())) is not None:
             # A turn that can start now does not count as queued, and a flood must not block the loop.
             await asyncio.sleep(0)
             if not queued:
                 await self._outgoing.drain()
 
-    def _receive_message(self, message: Message) -> bool | None:
+    async def _receive_message(self, message: Message) -> bool | None:
         """Queue a turn in its lane and return True.
 
         Return False if an error was sent instead (the caller then waits until it is written), and
@@ -99,7 +108,7 @@ class WebSocketSession:
             return None
         text: str | None = message.get("text")
         data: str | bytes = message["bytes"] if text is None else text
-        turn = decode_message(data, self._settings.body_limit)
+        turn = await decode(partial(decode_message, limit=self._settings.body_limit), data)
         if isinstance(turn.create, RequestError):
             drop_tracebacks(turn.create)  # they hold the message, also while its lane is busy
             # In a busy lane the error waits for its turn, or the client would take it for the end
