@@ -1,6 +1,7 @@
 """Recovery after a crash, and removal of expired data."""
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -224,6 +225,74 @@ async def test_a_sweep_removes_expired_responses_only(store: Store) -> None:
     left = [number for number in range(20) if await store.find(f"resp_{number}")]
     assert left == list(range(11))
     assert await maintenance.sweep() == 0
+    await maintenance.stop()
+
+
+async def test_nothing_is_removed_while_the_clock_is_wrong(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "antiphon.engine")
+    store, passed, jump = MemoryStore(), 0.0, 0.0
+    for number, age in enumerate([0, 2000]):
+        await store.begin(make_response(id=f"resp_{number}"), [])
+        await store.end(ended_response(make_response(id=f"resp_{number}"), at=NOW - age))
+    maintenance = Maintenance(
+        make_engine(model, store), KEPT, lambda: NOW + passed + jump, monotonic=lambda: 5.0 + passed
+    )
+    jump = 40 * 24 * 3600.0
+    for _ in range(5):
+        passed += 60
+        assert await maintenance.sweep() == 0
+    jump = 0.0
+    passed += 60
+    assert await maintenance.sweep() == 0
+    assert [record.getMessage()[:30] for record in caplog.records] == [
+        "the clock was set by +3456000s",
+        "the clock was set by -3456000s",
+    ]
+    caplog.clear()
+    # An hour without another jump, and the clock is trusted again; it may be a little slow or fast.
+    passed += 3600
+    jump = 30.0
+    assert await maintenance.sweep() == 2
+    assert "2 expired rows" in caplog.text
+
+
+async def test_the_time_that_a_machine_sleeps_is_believed_after_an_hour() -> None:
+    store, passed, asleep = MemoryStore(), 0.0, 0.0
+    await store.begin(make_response(), [])
+    await store.end(ended_response(make_response(), at=NOW))
+    maintenance = Maintenance(make_engine(model, store), KEPT, lambda: NOW + passed + asleep, monotonic=lambda: passed)
+    asleep = 5000.0
+    assert await maintenance.sweep() == 0
+    passed = 3600
+    assert await maintenance.sweep() == 1
+
+
+async def test_unfinished_responses_of_another_server_are_recovered_when_it_is_gone(store: Store) -> None:
+    held = asyncio.Event()
+    reached, release = asyncio.Event(), asyncio.Event()
+
+    async def slow() -> AsyncIterator[str]:
+        yield "Hel"
+        reached.set()
+        await release.wait()
+        yield "lo"
+
+    await store.begin(make_response(), [user_message("m")])
+    engine = make_engine(slow, store)
+    maintenance = Maintenance(engine, KEPT, lambda: NOW, lock_folder=held.is_set)
+    await maintenance.start()
+    own = await engine.create_run(make_request())
+    running = asyncio.create_task(own.execute())
+    job = (await engine.submit(make_request(background=True))).id
+    await reached.wait()
+    await asyncio.sleep(0.1)
+    assert len(await store.list_unfinished()) == 3
+    held.set()
+    assert (await wait_for_end(store, "resp_0")).error == STOPPED
+    release.set()
+    assert (await running).output_text == "Hello"
+    assert (await wait_for_end(store, own.response_id)).status == "completed"
+    assert (await wait_for_end(store, job)).status == "completed"
     await maintenance.stop()
 
 

@@ -1,6 +1,7 @@
 """The engine of an application: started once, drained at shutdown; failures of its store."""
 
 import asyncio
+import logging
 import signal
 import threading
 import time
@@ -19,7 +20,9 @@ from antiphon.server.service import Service, server_stopping_error
 from antiphon.server.settings import Settings
 from antiphon.store.base import StoredResponse
 from antiphon.store.memory import MemoryStore
+from antiphon.store.sqlite.database import FolderLock
 from antiphon.store.sqlite.store import SqliteStore
+from tests.engine.builders import wait_for_end
 from tests.http_client import WAIT, event_types, http_client, parse_event, parse_stream, wait_until
 from tests.run_server import run_command
 from tests.server.stateful_server import (
@@ -30,6 +33,7 @@ from tests.server.stateful_server import (
     serve_agents,
     wait_until_ended,
 )
+from tests.store.builders import new_response
 
 pytestmark = pytest.mark.anyio
 
@@ -271,6 +275,29 @@ async def test_a_second_server_on_a_folder_does_not_touch_running_responses(tmp_
     assert await engine.find(response.id) == StoredResponse(response)
     await second.close()
     await first.close()
+
+
+async def test_a_second_server_on_a_folder_warns_and_takes_over_from_the_first(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING, "antiphon.server")
+    first = FolderLock(tmp_path)
+    store = SqliteStore(tmp_path)
+    await store.begin(new_response("left"), [])
+    second = service(tmp_path, sweep_seconds=0.01)
+    engine = await second.engine()
+    assert [record.getMessage() for record in caplog.records] == [
+        f"Another server uses {tmp_path}. This one takes over its unfinished responses when it has stopped."
+    ]
+    await asyncio.sleep(0.1)
+    assert len(await store.list_unfinished()) == 1
+    first.release()
+    assert (await wait_for_end(engine.store, "left")).status == "failed"
+    third = FolderLock(tmp_path)
+    assert not third.is_held
+    third.release()
+    await second.close()
+    await store.close()
 
 
 def test_an_application_can_be_started_twice(tmp_path: Path) -> None:

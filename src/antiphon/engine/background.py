@@ -63,6 +63,9 @@ class Background:
     def __len__(self) -> int:
         return len(self._jobs)
 
+    def __contains__(self, id: str) -> bool:
+        return id in self._jobs
+
     def start(self, id: str, announce: Work, work: Work, *, tenant: str = "") -> None:
         """Call `announce` at once, and `work` when a slot is free."""
         job = self._jobs[id] = asyncio.create_task(self._run(id, announce, work, tenant))

@@ -8,7 +8,7 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
-from weakref import WeakSet
+from weakref import WeakSet, WeakValueDictionary
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -101,6 +101,8 @@ class Engine:
         """The caches of open WebSocket connections: a deleted response must leave them too."""
         self.orphans: deque[tuple[str, str]] = deque(maxlen=10_000)
         """Unfinished responses that nobody runs, by tenant and id; see `maintenance.py`."""
+        self.foreground: WeakValueDictionary[tuple[str, str], Run] = WeakValueDictionary()
+        """The runs of stored foreground responses, by tenant and id, until nobody needs them any more."""
         self._idempotency_keys = IdempotencyKeys()
         self.ids = ids
         self.clock = clock
@@ -123,8 +125,6 @@ class Engine:
         fallback, synth, persistence = await self._prepare(
             request, caller, generate=generate, synth_options=synth_options
         )
-        # Stored before the model is called: a request whose key is taken must cost no tokens.
-        await self._persist_beginning(persistence, request, key)
         id, tenant = persistence.response.id, caller.tenant
 
         def persist_end(events: list[Event], response: Response) -> PendingCommit | None:
@@ -138,7 +138,12 @@ class Engine:
                 await self._await_store(self.store.delete(id, tenant=tenant), id, tenant)
 
         answer = fallback.answer if generate else answer_nothing
-        return Run(answer, fallback.turn, synth, sink, persist_end, discard)
+        run = Run(answer, fallback.turn, synth, sink, persist_end, discard)
+        if request.store:
+            self.foreground[tenant, id] = run
+        # Stored before the model is called: a request whose key is taken must cost no tokens.
+        await self._persist_beginning(persistence, request, key)
+        return run
 
     async def _await_store(self, change: Awaitable[T], id: str, tenant: str) -> T:
         """Await a change of the store; if it fails, the response becomes an orphan."""
@@ -147,6 +152,10 @@ class Engine:
         except StoreError:
             self.add_orphan(id, tenant)
             raise
+
+    def is_running(self, id: str, tenant: str = "") -> bool:
+        """Tell whether this process makes a stored response."""
+        return (tenant, id) in self.foreground or id in self.background
 
     def add_orphan(self, id: str, tenant: str = "") -> None:
         """Have maintenance end a stored response that nobody runs."""

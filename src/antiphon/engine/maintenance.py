@@ -24,24 +24,53 @@ class Retention:
     sweep_seconds: float
 
 
-class Maintenance:
-    """Recovers unfinished responses at start-up, then removes expired data periodically."""
+CLOCK_TOLERANCE = 60.0
+"""How far, in seconds, the wall clock may move between two sweeps beyond the time that has passed."""
 
-    def __init__(self, engine: Engine, retention: Retention, clock: Callable[[], float] = time.time) -> None:
+CLOCK_SETTLE_SECONDS = 3600.0
+"""How long nothing is removed after the wall clock was set: a wrong time is mostly corrected soon."""
+
+
+class Maintenance:
+    """Recovers unfinished responses at start-up, then removes expired data periodically.
+
+    `lock_folder` tells whether this process may recover them: another server on the same folder may
+    run them. It is asked again before each sweep, until that server is gone.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        retention: Retention,
+        clock: Callable[[], float] = time.time,
+        *,
+        monotonic: Callable[[], float] = time.monotonic,
+        lock_folder: Callable[[], bool] = lambda: True,
+    ) -> None:
         self._engine = engine
         self._retention = retention
         self._clock = clock
+        self._monotonic = monotonic
+        self._lock_folder = lock_folder
+        self._recovered = False
+        self._clock_offset = clock() - monotonic()
+        self._sweep_allowed_at = monotonic()
         self._sweeper: asyncio.Task[None] | None = None
 
-    async def start(self, *, recover: bool = True) -> None:
-        """Recover unfinished responses and start the periodic sweep.
-
-        Without `recover` they are left alone: another server on the same folder may run them.
-        """
-        if recover:
-            for tenant, stored in await self._engine.store.list_unfinished():
-                await self._recover(tenant, stored)
+    async def start(self) -> None:
+        """Recover unfinished responses, if the folder is ours, and start the periodic sweep."""
+        await self.recover()
         self._sweeper = asyncio.create_task(self._sweep_loop())
+
+    async def recover(self) -> None:
+        """Recover unfinished responses, once, when the folder is ours."""
+        if self._recovered or not self._lock_folder():
+            return
+        for tenant, stored in await self._engine.store.list_unfinished():
+            # After a takeover from another server, our own responses are among them.
+            if not self._engine.is_running(stored.response.id, tenant):
+                await self._recover(tenant, stored)
+        self._recovered = True
 
     async def stop(self) -> None:
         """Stop the sweep and the background responses, and close the store."""
@@ -82,21 +111,33 @@ class Maintenance:
 
     async def sweep(self) -> int:
         """Remove what has expired; return how many rows there were."""
-        now = self._clock()
         self._engine.history.cache.remove_expired()
-        removed = 0
+        if self._clock_was_set():
+            return 0
+        now, removed = self._clock(), 0
         # In chunks: between two of them the writer thread serves other requests.
         while count := await self._engine.store.sweep(
             responses_before=int(now - self._retention.response_seconds),
             events_before=int(now - self._retention.event_seconds),
         ):
             removed += count
+        if removed:
+            logger.info("%d expired rows (responses, events and threads) were removed", removed)
         return removed
+
+    def _clock_was_set(self) -> bool:
+        """Tell whether the wall clock was set lately: then what looks expired may not be."""
+        now, before = self._monotonic(), self._clock_offset
+        self._clock_offset = self._clock() - now
+        if abs(jump := self._clock_offset - before) > CLOCK_TOLERANCE:
+            self._sweep_allowed_at = now + CLOCK_SETTLE_SECONDS
+            logger.warning("the clock was set by %+.0fs: nothing is removed for %.0fs", jump, CLOCK_SETTLE_SECONDS)
+        return now < self._sweep_allowed_at
 
     async def _sweep_loop(self) -> None:
         while True:
             await asyncio.sleep(self._retention.sweep_seconds)
-            for work in (self.end_orphans, self.sweep):
+            for work in (self.recover, self.end_orphans, self.sweep):
                 try:
                     await work()
                 except StoreError as error:

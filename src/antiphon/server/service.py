@@ -1,6 +1,7 @@
 """The engine of an application and its running work: start-up, draining, shutdown."""
 
 import asyncio
+import logging
 from collections.abc import AsyncGenerator, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -25,6 +26,8 @@ from antiphon.store.sqlite.store import SqliteStore
 from antiphon.transport.client import HttpClient
 from antiphon.transport.connection import Timeouts
 from antiphon.transport.retry import RetryPolicy
+
+logger = logging.getLogger("antiphon.server")
 
 T = TypeVar("T")
 
@@ -106,11 +109,16 @@ class Service:
             background_slots=settings.background_slots,
         )
         retention = Retention(settings.response_seconds, settings.event_seconds, settings.sweep_seconds)
-        self._maintenance = Maintenance(engine, retention)
+        lock = self._folder_lock
         # Another process may serve the same folder: what it is still working on is not abandoned.
-        recover = self._folder_lock is None or self._folder_lock.is_held
+        if lock and not lock.is_held:
+            logger.warning(
+                "Another server uses %s. This one takes over its unfinished responses when it has stopped.",
+                settings.responses_dir,
+            )
+        self._maintenance = Maintenance(engine, retention, lock_folder=lock.acquire if lock else lambda: True)
         try:
-            await self._maintenance.start(recover=recover)
+            await self._maintenance.start()
         except StoreError:
             await self._maintenance.stop()
             raise

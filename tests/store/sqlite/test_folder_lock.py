@@ -11,8 +11,10 @@ from antiphon.store.sqlite.database import FolderLock
 def test_only_one_lock_on_a_folder_is_held(tmp_path: Path) -> None:
     first, second = FolderLock(tmp_path / "new"), FolderLock(tmp_path / "new")
     assert (first.is_held, second.is_held) == (True, False)
-    second.release()
+    assert not second.acquire()
     first.release()
+    assert second.acquire()
+    second.release()
     third = FolderLock(tmp_path / "new")
     assert third.is_held
     third.release()

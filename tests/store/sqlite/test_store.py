@@ -200,3 +200,58 @@ async def test_a_deleted_response_is_deleted_from_every_table(store: SqliteStore
     connection.close()
     assert counts == [0] * 6
     assert b"DROP TABLE" not in store.database.path.read_bytes()  # nor anywhere in the file
+
+
+def find_in_files(folder: Path, text: bytes) -> list[str]:
+    """Return the names of the files that contain a text."""
+    return [path.name for path in folder.iterdir() if text in path.read_bytes()]
+
+
+@pytest.mark.parametrize("crashed", [False, True], ids=["running", "after a crash"])
+async def test_deleted_text_leaves_every_file_while_the_store_is_open(tmp_path: Path, crashed: bool) -> None:
+    store = SqliteStore(tmp_path)
+    secret = "the secret text"
+    await store.begin(new_response("r"), [user_message("in", secret)])
+    await store.end(ended_response(new_response("r"), assistant_message("out", secret)))
+    assert find_in_files(tmp_path, secret.encode()) != []
+    await store.delete("r")
+    if crashed:
+        for path in list(tmp_path.iterdir()):
+            (tmp_path / "copy").mkdir(exist_ok=True)
+            (tmp_path / "copy" / path.name).write_bytes(path.read_bytes())
+        await store.close()
+        store = SqliteStore(tmp_path := tmp_path / "copy")
+    async with asyncio.timeout(30):
+        while find_in_files(tmp_path, secret.encode()):
+            await asyncio.sleep(0.05)
+    await store.close()
+
+
+async def test_a_reader_delays_the_removal_of_deleted_text_and_nothing_else(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path)
+    await store.begin(new_response("r"), [user_message("in", "the secret text")])
+    reader = sqlite3.connect(tmp_path / "responses.db", isolation_level=None)
+    reader.execute("BEGIN")
+    assert reader.execute("SELECT count(*) FROM responses").fetchone() == (1,)
+    await store.delete("r")
+    await asyncio.sleep(1.5)
+    await store.begin(new_response("s"), [])
+    assert find_in_files(tmp_path, b"the secret text") != []
+    reader.execute("COMMIT")
+    async with asyncio.timeout(30):
+        while find_in_files(tmp_path, b"the secret text"):
+            await asyncio.sleep(0.05)
+    reader.close()
+    await store.close()
+
+
+async def test_only_the_owner_may_read_the_files(tmp_path: Path) -> None:
+    folder = tmp_path / "shared"
+    folder.mkdir(mode=0o755)
+    for _ in range(2):
+        store = SqliteStore(folder)
+        await store.begin(new_response("r"), [])
+        assert {path.stat().st_mode & 0o777 for path in folder.iterdir()} == {0o600}
+        await store.delete("r")
+        await store.close()
+        (folder / "responses.db").chmod(0o644)

@@ -9,6 +9,7 @@ import asyncio
 import fcntl
 import os
 import sqlite3
+import time
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -28,6 +29,10 @@ from antiphon.store.sqlite.schema import migrate
 READER_THREADS = 4
 BUSY_MILLISECONDS = 5_000
 WAL_LIMIT_BYTES = 64 * 1024 * 1024
+TRUNCATE_SECONDS = 1.0
+"""How long deleted text stays in the write-ahead log: many deletions share one truncation."""
+TRUNCATE_MILLISECONDS = 100
+"""How long a truncation waits for readers."""
 MAX_BATCH = 1024
 """The most changes in one transaction."""
 
@@ -64,6 +69,7 @@ class Database:
         self.path = path
         with self._map_errors():
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            _restrict_access(path)
             self.writer = GroupCommitWriter(partial(connect_writer, path))
         self._reader_uri = f"{path.absolute().as_uri()}?mode=ro"
         self._local = _ThreadConnection()
@@ -71,10 +77,19 @@ class Database:
         self._readers = ThreadPoolExecutor(READER_THREADS, thread_name_prefix="antiphon-reader")
         self._closed = False
 
-    async def write(self, change: Callable[[sqlite3.Connection], T], on_commit: Callable[[], None] | None = None) -> T:
-        """Run a change in a transaction; it is durable when this returns."""
+    async def write(
+        self,
+        change: Callable[[sqlite3.Connection], T],
+        on_commit: Callable[[], None] | None = None,
+        *,
+        deletes: bool = False,
+    ) -> T:
+        """Run a change in a transaction; it is durable when this returns.
+
+        If it `deletes` something, and so returns a true value, that leaves the log about a second later.
+        """
         with self._map_errors():
-            return cast("T", await self.writer.submit(change, on_commit))
+            return cast("T", await self.writer.submit(change, on_commit, deletes=deletes))
 
     async def read(
         self, query: Callable[Concatenate[sqlite3.Connection, P], T], *args: P.args, **kwargs: P.kwargs
@@ -129,6 +144,16 @@ class Database:
             raise StoreError(f"{self.path} cannot be used: {error}") from error
 
 
+def _restrict_access(path: Path) -> None:
+    """Create a database that only its owner may read, or make an existing one so."""
+    # Only a new file is opened: closing a descriptor would release SQLite's locks on an open database.
+    with suppress(FileExistsError):
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+    for suffix in ("", "-wal", "-shm"):
+        with suppress(FileNotFoundError, PermissionError):
+            path.with_name(path.name + suffix).chmod(0o600)
+
+
 def connect_writer(path: Path) -> sqlite3.Connection:
     """Open a database for writing, and migrate it to the newest version."""
     connection = _open_connection(f"{path.absolute().as_uri()}?mode=rwc")
@@ -156,6 +181,7 @@ class _PendingChange(Struct):
     change: Change
     on_commit: Callable[[], None] | None
     future: "asyncio.Future[object]"
+    deletes: bool
     result: object = None
     error: Exception | None = None
 
@@ -170,14 +196,18 @@ class GroupCommitWriter:
         self._queue: SimpleQueue[_PendingChange | None] = SimpleQueue()
         self._lock = Lock()
         self._closed = False
+        # A crash may have left deleted text in the log: it is truncated soon after the start.
+        self._truncate_at: float | None = time.monotonic() + TRUNCATE_SECONDS
         # A daemon thread, so that a process without a clean shutdown can exit: everything that
         # was acknowledged is on the disk already.
         self._thread = Thread(target=self._run, name="antiphon-writer", daemon=True)
         self._thread.start()
 
-    def submit(self, change: Change, on_commit: Callable[[], None] | None = None) -> "asyncio.Future[object]":
+    def submit(
+        self, change: Change, on_commit: Callable[[], None] | None = None, *, deletes: bool = False
+    ) -> "asyncio.Future[object]":
         """Queue a change; `on_commit` runs on the loop once it is durable, even if nobody waits."""
-        pending = _PendingChange(change, on_commit, asyncio.get_running_loop().create_future())
+        pending = _PendingChange(change, on_commit, asyncio.get_running_loop().create_future(), deletes)
         with self._lock:
             if self._closed:
                 raise StoreError("The store is closed.")
@@ -199,13 +229,19 @@ class GroupCommitWriter:
             if batch:
                 self._write(batch)
                 _resolve_on_loops(batch)
+            if self._truncate_at is not None and time.monotonic() >= self._truncate_at:
+                self._truncate_log()
             del batch  # or this frame would keep the last changes in memory until the next ones
         self._close_connection()
 
     def _take_batch(self) -> tuple[list[_PendingChange], bool]:
-        """Wait for a change, take all that are queued; return False with the last ones."""
+        """Wait for a change or the next truncation, take all that are queued; return False with the last ones."""
         batch: list[_PendingChange] = []
-        pending = self._queue.get()
+        wait = None if self._truncate_at is None else max(0.0, self._truncate_at - time.monotonic())
+        try:
+            pending = self._queue.get(timeout=wait)
+        except Empty:
+            return batch, True
         with suppress(Empty):
             while pending is not None:
                 batch.append(pending)
@@ -223,11 +259,24 @@ class GroupCommitWriter:
                 _apply_change(self._connection, pending)
             self._connection.execute("COMMIT")
             self.commits += 1
+            if self._truncate_at is None and any(pending.deletes and pending.result for pending in batch):
+                self._truncate_at = time.monotonic() + TRUNCATE_SECONDS
         except (sqlite3.Error, StoreError) as error:
             for pending in batch:
                 pending.error = error
             # Closing rolls back, and the next batch starts with a connection in a known state.
             self._close_connection()
+
+    def _truncate_log(self) -> None:
+        """Move the write-ahead log into the database and empty it: it still holds what was deleted."""
+        self._truncate_at = time.monotonic() + TRUNCATE_SECONDS
+        with suppress(sqlite3.Error):
+            if self._connection:
+                # Briefly: other writers wait meanwhile. With a reader in the way, it is tried again.
+                self._connection.execute(f"PRAGMA busy_timeout = {TRUNCATE_MILLISECONDS}")
+                busy = self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
+                self._connection.execute(f"PRAGMA busy_timeout = {BUSY_MILLISECONDS}")
+                self._truncate_at = self._truncate_at if busy else None
 
     def _close_connection(self) -> None:
         connection, self._connection = self._connection, None
@@ -276,8 +325,8 @@ LOCK_FILE = "lock"
 class FolderLock:
     """Exclusive lock on the data folder; the operating system releases it when the process ends.
 
-    Only its holder recovers unfinished responses at start-up: to a second process the responses in
-    progress of the first would look like the remains of a crash.
+    Only its holder recovers unfinished responses: to a second process the responses in progress of
+    the first would look like the remains of a crash.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -286,11 +335,15 @@ class FolderLock:
             self._descriptor = os.open(folder / LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o600)
         except OSError as error:
             raise StoreError(f"{folder} cannot be used: {error.strerror}.") from error
-        try:
+        self.is_held = False
+        self.acquire()
+
+    def acquire(self) -> bool:
+        """Try to take the lock, without waiting; return whether it is held."""
+        with suppress(OSError):
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             self.is_held = True
-        except OSError:
-            self.is_held = False
+        return self.is_held
 
     def release(self) -> None:
         """Release the lock."""

@@ -165,8 +165,7 @@ ADD_INPUT_TO_CONVERSATION = """
 INSERT INTO conversation_items (tenant, conversation, position, id, type, role, content, rest)
 SELECT :tenant, :list, :position + i.position, i.id, i.type, i.role, i.content, i.rest
 FROM input_items i WHERE i.response_id = :id ORDER BY i.position"""
-DELETE_CONVERSATION_ITEM = """
-DELETE FROM conversation_items WHERE tenant = :tenant AND conversation = :list AND id = :id"""
+DELETE_CONVERSATION_ITEM = "DELETE FROM conversation_items WHERE tenant = :tenant AND conversation = :list AND id = :id"
 
 FIND_CONVERSATION_ITEM = """
 SELECT * FROM conversation_items

@@ -79,8 +79,10 @@ class SqliteStore:
 
     async def delete(self, id: str, *, tenant: str = "") -> bool:
         values = {"id": id, "tenant": tenant}
-        return await self._write_and_notify(
-            id, lambda connection: connection.execute(sql.DELETE_RESPONSE, values).rowcount > 0
+        return await self.database.write(
+            lambda connection: connection.execute(sql.DELETE_RESPONSE, values).rowcount > 0,
+            partial(self.notifier.notify, id),
+            deletes=True,
         )
 
     async def release_key(self, id: str, *, tenant: str = "") -> None:
@@ -97,7 +99,7 @@ class SqliteStore:
 
     async def sweep(self, *, responses_before: int, events_before: int, limit: int = 500) -> int:
         before = {"responses_before": responses_before, "events_before": events_before}
-        return await self.database.write(partial(operations.sweep_expired, **before, limit=limit))
+        return await self.database.write(partial(operations.sweep_expired, **before, limit=limit), deletes=True)
 
     async def close(self) -> None:
         await self.database.close()
@@ -169,7 +171,10 @@ class SqliteStore:
 
     async def _execute(self, statement: str, **values: object) -> bool:
         """Execute one statement; return whether it changed a row."""
-        return await self.database.write(lambda connection: connection.execute(statement, values).rowcount > 0)
+        return await self.database.write(
+            lambda connection: connection.execute(statement, values).rowcount > 0,
+            deletes=statement.startswith("DELETE"),
+        )
 
     async def _write_and_notify(self, id: str, change: Callable[[sqlite3.Connection], T]) -> T:
         """Make a change to a response; once it is durable, wake the readers in this process (others poll)."""
