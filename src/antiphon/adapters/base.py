@@ -348,9 +348,17 @@ class Framing(Protocol):
 class Decoder(ABC):
     """Decodes one answer: bytes in, parts out."""
 
+    reasons: ClassVar[dict[str, parts.Reason]] = {}
+    """What each of the provider's reasons for the end of an answer means; any other is `stop`."""
+
+    failure_reasons: ClassVar[dict[str, str]] = {}
+    """The provider's reasons that mean failure, each with a message."""
+
     def __init__(self, adapter: Adapter, framing: Framing) -> None:
         self.adapter = adapter
         self.framing = framing
+        self.has_calls = False
+        """Whether the answer has calls."""
         self.finished = False
         """Whether the reason for the end has been decoded."""
         self.done = False
@@ -430,9 +438,20 @@ class Decoder(ABC):
         ended, self.ended_calls = self.ended_calls, []
         return [parts.Call(key, complete=True) for key in ended]
 
-    def finish_parts(self, finish: parts.Finish) -> list[Part]:
-        """Return the finish; unless the answer was truncated, calls that ended are complete."""
-        return [finish] if finish.reason in TRUNCATION_REASONS else [*self.complete_calls(), finish]
+    def finish_parts(self, raw: str | None, message: str | None = None) -> list[Part]:
+        """Return the end of the answer for the provider's reason: a finish, or a failure with a message."""
+        if raw in self.failure_reasons:
+            return [self.model_failure(message or self.failure_reasons[raw], raw)]
+        reason = self.reasons.get(raw or "", "stop")
+        if reason in TRUNCATION_REASONS:
+            return [parts.Finish(reason, raw)]
+        # Many providers say `stop` even for an answer that ends in calls.
+        reason = "tool_calls" if self.has_calls and reason == "stop" else reason
+        return [*self.complete_calls(), parts.Finish(reason, raw)]
+
+    def model_failure(self, message: str, code: str) -> parts.Failure:
+        """Return the failure for an answer that cannot be used."""
+        return self.adapter.failure_part(ErrorInfo(message, "model_error", code))
 
     def _note_end(self, part: Part) -> None:
         if isinstance(part, parts.Finish):
@@ -441,7 +460,8 @@ class Decoder(ABC):
             self.done = self.failed = True
 
     def _add_unreadable_failure(self, error: Exception, decoded: list[Part]) -> None:
-        decoded.append(self.adapter.failure_part(errors.unreadable_error(error)))
+        message = f"sent something that cannot be read: {str(error)[:200]}"
+        decoded.append(self.model_failure(message, "upstream_invalid"))
         self.done = True
 
     def _add_missing_end(self, decoded: list[Part]) -> list[Part]:
@@ -494,12 +514,6 @@ DECODE_ERRORS = (ValueError, RecursionError)
 
 TRUNCATION_REASONS: frozenset[parts.Reason] = frozenset({"length", "content_filter"})
 """The reasons after which the last item is incomplete, even if the provider ended it."""
-
-
-def finish_part(raw: str | None, reasons: Mapping[str, parts.Reason], *, has_calls: bool) -> parts.Finish:
-    """Return the finish. Many providers say `stop` even for an answer that ends in calls."""
-    reason = reasons.get(raw or "", "stop")
-    return parts.Finish("tool_calls" if has_calls and reason == "stop" else reason, raw)
 
 
 def collect_names(body: object, group: str, field: str) -> list[str]:

@@ -120,11 +120,6 @@ SECRET_PATTERN = re.compile(
 it checked."""
 
 
-def unreadable_error(error: Exception) -> ErrorInfo:
-    """Return the error for an answer that cannot be decoded."""
-    return ErrorInfo(f"sent something that cannot be read: {str(error)[:200]}", "model_error", "upstream_invalid")
-
-
 def infer_code(error: ErrorInfo) -> ErrorInfo:
     """Return the error with a code inferred from its message, unless it has a specific code.
 

@@ -14,7 +14,6 @@ from collections.abc import Iterable
 from msgspec.structs import replace
 
 from antiphon.adapters.base import Adapter, Decoder, Prompt
-from antiphon.adapters.errors import ErrorInfo
 from antiphon.adapters.features import format_feature, remove_unsupported
 from antiphon.protocol import parts
 from antiphon.protocol.items import call_key
@@ -88,7 +87,6 @@ class AnswerToolDecoder(Decoder):
         self._name = tool.name
         self._schema = tool.parameters or ANY_OBJECT
         self._answer_keys: set[parts.Key] = set()
-        self._has_calls = False
         self._has_refusal = False
         self._answer_pieces: list[str] = []
         self._held_parts: list[Part] = []
@@ -135,10 +133,10 @@ class AnswerToolDecoder(Decoder):
             case parts.Finish(reason="stop" | "tool_calls"):
                 return [*self._release_held(), *self._finish_parts(part)]
             case parts.Call():
-                self._has_calls = True
+                self.has_calls = True
                 self._answer_keys.discard(part.key)
             case parts.Whole() if call_key(part.item):
-                self._has_calls = True
+                self.has_calls = True
             case parts.Refusal():
                 self._has_refusal = True
             case parts.Finish() | parts.Failure():
@@ -164,7 +162,7 @@ class AnswerToolDecoder(Decoder):
         return held
 
     def _finish_parts(self, part: parts.Finish) -> list[Part]:
-        if self._has_refusal or (self._has_calls and not self._answer_keys):
+        if self._has_refusal or (self.has_calls and not self._answer_keys):
             return [part]
         converted: list[Part] = []
         if self._answer_keys and not "".join(self._answer_pieces).strip():
@@ -172,10 +170,9 @@ class AnswerToolDecoder(Decoder):
             converted.append(parts.Text("{}", key="answer"))
         if problem := find_mismatch("".join(self._answer_pieces), self._schema):
             message = f"the answer does not satisfy text.format: {problem}"
-            error = ErrorInfo(message, "model_error", "invalid_structured_output")
-            self._schema_failure = self.adapter.failure_part(error)
+            self._schema_failure = self.model_failure(message, "invalid_structured_output")
             return converted
-        return [*converted, part if self._has_calls else parts.Finish("stop", part.raw)]
+        return [*converted, part if self.has_calls else parts.Finish("stop", part.raw)]
 
 
 def find_mismatch(text: str, schema: dict[str, object]) -> str | None:

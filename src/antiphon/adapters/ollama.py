@@ -11,7 +11,7 @@ from typing import ClassVar, cast
 
 from msgspec import Struct
 
-from antiphon.adapters.base import MAX_EVENT_BYTES, Adapter, Decoder, JsonReader, Prompt, Provider, finish_part
+from antiphon.adapters.base import MAX_EVENT_BYTES, Adapter, Decoder, JsonReader, Prompt, Provider
 from antiphon.adapters.conversation import (
     EMPTY_CONVERSATION,
     EMPTY_SCHEMA,
@@ -206,7 +206,7 @@ def encode_think(prompt: Prompt) -> bool | str | None:
     return True
 
 
-REASONS: Mapping[str, parts.Reason] = {"stop": "stop", "length": "length", "load": "stop", "unload": "stop"}
+REASONS: dict[str, parts.Reason] = {"stop": "stop", "length": "length", "load": "stop", "unload": "stop"}
 SEAL_MARK = '{"thinking":true}'
 """The seal of reasoning, which shows that it came from this server."""
 
@@ -251,6 +251,8 @@ read_line = JsonReader(OllamaLine)
 class OllamaDecoder(Decoder):
     """Decodes one answer of Ollama."""
 
+    reasons = REASONS
+
     def __init__(self, adapter: Adapter) -> None:
         super().__init__(adapter, sse.NdjsonDecoder(MAX_EVENT_BYTES))
         self._call_count = 0
@@ -271,7 +273,7 @@ class OllamaDecoder(Decoder):
         # The last line has all counts, and no other line has any.
         if line.done:
             decoded.append(parts.Usage(line.prompt_eval_count or 0, line.eval_count or 0))
-            decoded.append(finish_part(line.done_reason or "", REASONS, has_calls=self._call_count > 0))
+            decoded += self.finish_parts(line.done_reason or "")
         return decoded
 
     def decode_body(self, body: bytes) -> Iterable[Part]:
@@ -292,6 +294,7 @@ class OllamaDecoder(Decoder):
         for call in message.tool_calls or ():
             self._in_reasoning = False
             self._call_count += 1
+            self.has_calls = True
             text = to_json_text(call.function.arguments)
             decoded.append(parts.Call(self._call_count, call.function.name, text, call.id or "", complete=True))
         if not decoded:

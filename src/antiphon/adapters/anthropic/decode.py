@@ -7,14 +7,14 @@ becomes OpenAI's item; other server tools become items that hold their blocks. T
 totals: later ones replace earlier ones.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import cast
 
 from msgspec import Struct
 
 from antiphon.adapters.anthropic import wire_types
-from antiphon.adapters.base import MAX_EVENT_BYTES, Adapter, Decoder, Prompt, finish_part
+from antiphon.adapters.base import MAX_EVENT_BYTES, Adapter, Decoder, Prompt
 from antiphon.adapters.conversation import dropped_call_warning, history_tool_names
 from antiphon.adapters.errors import ErrorInfo, infer_status
 from antiphon.adapters.json_access import to_json_text
@@ -27,7 +27,7 @@ from antiphon.protocol.surrogates import repair_surrogates
 from antiphon.protocol.tools import WEB_SEARCH_TYPES
 from antiphon.wire import json, sse
 
-REASONS: Mapping[str, parts.Reason] = {
+REASONS: dict[str, parts.Reason] = {
     "end_turn": "stop",
     "stop_sequence": "stop",
     "tool_use": "tool_calls",
@@ -56,6 +56,8 @@ class OpenBlock(Struct):
 class AnthropicDecoder(Decoder):
     """Decodes one message."""
 
+    reasons = REASONS
+
     def __init__(self, adapter: Adapter, prompt: Prompt) -> None:
         super().__init__(adapter, sse.Decoder(MAX_EVENT_BYTES))
         reasoning = prompt.request.reasoning
@@ -66,7 +68,6 @@ class AnthropicDecoder(Decoder):
         self._open_blocks: dict[int, OpenBlock] = {}
         self._last_block: OpenBlock | None = None
         self._search_queries: dict[str, object] = {}
-        self._has_calls = False
         self._input_counts = dict.fromkeys(INPUT_COUNTS, 0)
 
     def decode_chunk(self, chunk: object) -> Sequence[Part]:
@@ -95,7 +96,7 @@ class AnthropicDecoder(Decoder):
                 return self._usage_parts(event.usage) + self._stop_parts(event.delta or wire_types.Delta())
             case "message_stop":
                 self.done = True
-                return () if self.finished else self._finish_parts(None)
+                return () if self.finished else self.finish_parts(None)
             case "error":
                 return (self._failure(event.error),)
             case _:
@@ -114,7 +115,7 @@ class AnthropicDecoder(Decoder):
             decoded += self._start_block(index, block, read_raw)
             decoded += self._stop_block(index)
         decoded += self._usage_parts(message.usage)
-        return decoded + (self._stop_parts(message) or self._finish_parts(None))
+        return decoded + (self._stop_parts(message) or self.finish_parts(None))
 
     def _start_block(
         self, index: int, block: wire_types.ContentBlock, read_raw: Callable[[], wire_types.RawBlock]
@@ -138,7 +139,7 @@ class AnthropicDecoder(Decoder):
                 del self._open_blocks[index]
                 return (dropped_call_warning(block.name or ""),)
             case "tool_use":
-                self._has_calls = True
+                self.has_calls = True
                 return (parts.Call(index, block.name or "", call_id=block.id or ""),)
             case _:
                 return self._start_server_tool(opened, read_raw)
@@ -256,13 +257,10 @@ class AnthropicDecoder(Decoder):
         reason, details = stop.stop_reason, stop.stop_details
         if reason is None:
             return []
-        finish = self._finish_parts(reason)
+        finish = self.finish_parts(reason)
         if reason == "refusal" and details and details.explanation:
             return [parts.Refusal(details.explanation, key="refusal"), *finish]
         return [parts.Warn("paused", PAUSED_MESSAGE), *finish] if reason == "pause_turn" else finish
-
-    def _finish_parts(self, reason: str | None) -> list[Part]:
-        return self.finish_parts(finish_part(reason, REASONS, has_calls=self._has_calls))
 
     def _failure(self, error: wire_types.ErrorBody | None) -> parts.Failure:
         info = ErrorInfo(error.message or "", error.type) if error else ErrorInfo()

@@ -6,13 +6,12 @@ annotates its whole block. A signature is stored together with the text that it 
 """
 
 import base64
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import cast
 
-from antiphon.adapters.base import MAX_EVENT_BYTES, Adapter, Decoder, Prompt, finish_part
+from antiphon.adapters.base import MAX_EVENT_BYTES, Adapter, Decoder, Prompt
 from antiphon.adapters.bedrock import wire_types
 from antiphon.adapters.conversation import dropped_call_warning, history_tool_names
-from antiphon.adapters.errors import ErrorInfo
 from antiphon.adapters.json_access import drop_empty, to_json_text
 from antiphon.protocol import parts
 from antiphon.protocol.items import ExtensionAnnotation, UrlCitation
@@ -22,7 +21,7 @@ from antiphon.protocol.surrogates import repair_surrogates
 from antiphon.wire import aws_eventstream, json
 from antiphon.wire.aws_eventstream import EventStreamMessage
 
-REASONS: Mapping[str, parts.Reason] = {
+REASONS: dict[str, parts.Reason] = {
     "end_turn": "stop",
     "stop_sequence": "stop",
     "tool_use": "tool_calls",
@@ -55,6 +54,9 @@ EXCEPTION_STATUSES = {
 
 class BedrockDecoder(Decoder):
     """Decodes one response."""
+
+    reasons = REASONS
+    failure_reasons = FAILURE_REASONS
 
     def __init__(self, adapter: Adapter, prompt: Prompt) -> None:
         super().__init__(adapter, aws_eventstream.Decoder(MAX_EVENT_BYTES))
@@ -90,7 +92,7 @@ class BedrockDecoder(Decoder):
             case "contentBlockStop":
                 return self._stop_block(event.content_block_index)
             case "messageStop":
-                return self._finish_parts(event.stop_reason)
+                return self.finish_parts(event.stop_reason)
             case "metadata" if event.usage:
                 return (self._usage_part(event.usage),)
             case _:
@@ -104,7 +106,7 @@ class BedrockDecoder(Decoder):
             decoded += self._decode_block(index, block)
         if response.usage:
             decoded.append(self._usage_part(response.usage))
-        return [*decoded, *self._finish_parts(response.stop_reason)]
+        return [*decoded, *self.finish_parts(response.stop_reason)]
 
     def _start_block(self, index: int) -> Sequence[Part]:
         """Start a block, which proves that the calls before it are complete."""
@@ -138,6 +140,7 @@ class BedrockDecoder(Decoder):
             return started
         if not self._may_call:
             return [*started, dropped_call_warning(call.name)]
+        self.has_calls = True
         self._call_indexes.add(index)
         return [*started, parts.Call(index, call.name, call_id=call.tool_use_id)]
 
@@ -181,12 +184,6 @@ class BedrockDecoder(Decoder):
             self._citations += cited.citations or ()
             decoded += self._stop_block(index)
         return decoded
-
-    def _finish_parts(self, reason: str | None) -> Sequence[Part]:
-        if reason in FAILURE_REASONS:
-            error = ErrorInfo(FAILURE_REASONS[reason], "model_error", reason)
-            return (self.adapter.failure_part(error),)
-        return self.finish_parts(finish_part(reason, REASONS, has_calls=bool(self._call_indexes)))
 
     def _usage_part(self, usage: wire_types.Usage) -> Part:
         read, written = usage.cache_read_input_tokens or 0, usage.cache_write_input_tokens or 0

@@ -32,8 +32,8 @@ class Citation(Struct, rename="camel", gc=False):
     location: dict[str, object] | None = None
 
 
-class CitationsContent(Struct, gc=False):
-    """Text with its citations."""
+class MessageBody(Struct, gc=False):
+    """The message of a complete response, or text with its citations."""
 
     content: list["ContentBlock"] | None = None
     citations: list[Citation] | None = None
@@ -46,7 +46,7 @@ class ContentBlock(Struct, rename="camel", gc=False):
     tool_use: ToolUse | None = None
     reasoning_content: ReasoningContent | None = None
     citation: Citation | None = None
-    citations_content: CitationsContent | None = None
+    citations_content: MessageBody | None = None
     image: object = None
 
 
@@ -67,12 +67,6 @@ class StreamEvent(Struct, rename="camel", gc=False):
     delta: ContentBlock | None = None
     stop_reason: str | None = None
     usage: Usage | None = None
-
-
-class MessageBody(Struct, gc=False):
-    """The message of a complete response."""
-
-    content: list[ContentBlock] | None = None
 
 
 class ConverseOutput(Struct, gc=False):

@@ -8,11 +8,11 @@ stream as bare JSON without `data:`.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import cast
 
-from antiphon.adapters.base import MAX_EVENT_BYTES, Adapter, Decoder, finish_part
-from antiphon.adapters.errors import TRUNCATED, ErrorInfo
+from antiphon.adapters.base import MAX_EVENT_BYTES, Adapter, Decoder
+from antiphon.adapters.errors import TRUNCATED
 from antiphon.adapters.google import wire_types
 from antiphon.adapters.json_access import to_json_text
 from antiphon.protocol import parts
@@ -20,7 +20,7 @@ from antiphon.protocol.items import LogProb, UrlCitation
 from antiphon.protocol.parts import Finish, Part, Reason, Reasoning
 from antiphon.wire import sse
 
-REASONS: Mapping[str, Reason] = {
+REASONS: dict[str, Reason] = {
     "STOP": "stop",
     "FINISH_REASON_UNSPECIFIED": "stop",
     "MAX_TOKENS": "length",
@@ -36,7 +36,7 @@ REASONS: Mapping[str, Reason] = {
     "IMAGE_PROHIBITED_CONTENT": "content_filter",
     "IMAGE_RECITATION": "content_filter",
 }
-FAILURE_REASONS: Mapping[str, str] = {
+FAILURE_REASONS = {
     "MALFORMED_FUNCTION_CALL": "the model made a malformed call.",
     "UNEXPECTED_TOOL_CALL": "the model called a tool that was not offered.",
     "TOO_MANY_TOOL_CALLS": "the model called too many tools in a row.",
@@ -82,6 +82,9 @@ class GoogleSseDecoder:
 
 class GoogleDecoder(Decoder):
     """Decodes one response."""
+
+    reasons = REASONS
+    failure_reasons = FAILURE_REASONS
 
     def __init__(self, adapter: Adapter) -> None:
         super().__init__(adapter, GoogleSseDecoder())
@@ -130,7 +133,7 @@ class GoogleDecoder(Decoder):
         if (feedback := response.prompt_feedback) and feedback.block_reason:
             if feedback.block_reason_message:
                 decoded.append(parts.Refusal(feedback.block_reason_message))
-            self._add_finish(Finish("content_filter", feedback.block_reason), decoded)
+            self._add_end(Finish("content_filter", feedback.block_reason), decoded)
 
     def _decode_candidate(self, candidate: wire_types.Candidate, decoded: list[Part]) -> None:
         before = len(decoded)
@@ -144,20 +147,17 @@ class GoogleDecoder(Decoder):
             decoded.append(parts.Text(""))
         if self._text_pieces and (candidate.grounding_metadata or candidate.citation_metadata):
             self._add_citations(candidate, decoded)
-        if raw := candidate.finish_reason:
-            if raw in FAILURE_REASONS:
-                message = candidate.finish_message or FAILURE_REASONS[raw]
-                decoded.append(self.adapter.failure_part(ErrorInfo(message, "model_error", raw)))
-            else:
-                finish = finish_part(raw, REASONS, has_calls=bool(self._call_count))
-                self._add_finish(finish, decoded)
+        if candidate.finish_reason:
+            self._add_end(self.finish_parts(candidate.finish_reason, candidate.finish_message)[0], decoded)
 
-    def _add_finish(self, finish: Finish, decoded: list[Part]) -> None:
-        self._flush_signature(decoded)
-        # Old models send STOP with every chunk.
-        if finish != self._last_finish:
-            self._last_finish = finish
-            decoded.append(finish)
+    def _add_end(self, end: Part, decoded: list[Part]) -> None:
+        if isinstance(end, Finish):
+            self._flush_signature(decoded)
+            # Old models send STOP with every chunk.
+            if end == self._last_finish:
+                return
+            self._last_finish = end
+        decoded.append(end)
 
     def _decode_part(
         self, part: wire_types.ContentPart, logprobs: list[LogProb] | None, decoded: list[Part]
@@ -200,6 +200,7 @@ class GoogleDecoder(Decoder):
         key, arguments, id = self._call_count, to_json_text(call.args), call.id or ""
         decoded.append(parts.Call(key, call.name, arguments, id, complete=True))
         self._call_count += 1
+        self.has_calls = True
 
     def _signature_part(self, signature: wire_types.ThoughtSignature) -> Reasoning:
         """Return the part that ends the current reasoning item with a signature."""
@@ -225,7 +226,7 @@ class GoogleDecoder(Decoder):
                 decoded.append(parts.Annotation(citation))
 
 
-def find_citations(candidate: wire_types.Candidate) -> Iterator[tuple[wire_types.Segment, wire_types.CitedPage]]:
+def find_citations(candidate: wire_types.Candidate) -> Iterator[tuple[wire_types.Citation, wire_types.Citation]]:
     """Pair every cited span of the text with each of its sources."""
     grounding = candidate.grounding_metadata or wire_types.GroundingMetadata()
     chunks = grounding.grounding_chunks or []
@@ -233,13 +234,13 @@ def find_citations(candidate: wire_types.Candidate) -> Iterator[tuple[wire_types
         for index in support.grounding_chunk_indices or ():
             if support.segment and 0 <= index < len(chunks):
                 chunk = chunks[index]
-                yield support.segment, chunk.web or chunk.retrieved_context or chunk.maps or wire_types.CitedPage()
+                yield support.segment, chunk.web or chunk.retrieved_context or chunk.maps or wire_types.Citation()
     citations = candidate.citation_metadata or wire_types.CitationMetadata()
     for citation in citations.citations or citations.citation_sources or ():
-        yield citation, wire_types.CitedPage(citation.uri, citation.title)
+        yield citation, citation
 
 
-def find_span(text: str, segment: wire_types.Segment) -> tuple[int, int]:
+def find_span(text: str, segment: wire_types.Citation) -> tuple[int, int]:
     """Return the start and the end of a segment, in characters."""
     data = text.encode(errors="surrogatepass")
     first = max(0, segment.start_index or 0)

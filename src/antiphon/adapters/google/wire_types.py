@@ -59,17 +59,12 @@ class Content(GoogleStruct):
     parts: list[ContentPart] | None = None
 
 
-class Segment(GoogleStruct):
-    """A span of the text, in bytes."""
+class Citation(GoogleStruct):
+    """A span of the text, in bytes; or a source; or a span that quotes a source."""
 
     start_index: int | None = None
     end_index: int | None = None
     text: str | None = None
-
-
-class CitedPage(GoogleStruct):
-    """A source."""
-
     uri: str | None = None
     title: str | None = None
 
@@ -77,15 +72,15 @@ class CitedPage(GoogleStruct):
 class GroundingChunk(GoogleStruct):
     """A source, by the tool that found it."""
 
-    web: CitedPage | None = None
-    retrieved_context: CitedPage | None = None
-    maps: CitedPage | None = None
+    web: Citation | None = None
+    retrieved_context: Citation | None = None
+    maps: Citation | None = None
 
 
 class GroundingSupport(GoogleStruct):
     """A span of the text, and the indexes of its sources."""
 
-    segment: Segment | None = None
+    segment: Citation | None = None
     grounding_chunk_indices: list[int] | None = None
 
 
@@ -94,13 +89,6 @@ class GroundingMetadata(GoogleStruct):
 
     grounding_chunks: list[GroundingChunk] | None = None
     grounding_supports: list[GroundingSupport] | None = None
-
-
-class Citation(Segment):
-    """A span of the text that quotes a source."""
-
-    uri: str | None = None
-    title: str | None = None
 
 
 class CitationMetadata(GoogleStruct):

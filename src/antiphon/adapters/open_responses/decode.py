@@ -142,8 +142,7 @@ class OpenResponsesDecoder(Decoder):
         return parts.Finish(REASONS.get(reason or status, "length"), reason or status)
 
     def _protocol_failure(self, error: RemoteProtocolError) -> Part:
-        message = f"broke a rule of the protocol: {error}"
-        return self.adapter.failure_part(ErrorInfo(message, "model_error", "upstream_protocol"))
+        return self.model_failure(f"broke a rule of the protocol: {error}", "upstream_protocol")
 
 
 class EmittedItem(Struct):

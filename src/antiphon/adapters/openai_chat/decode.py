@@ -12,12 +12,12 @@ several chunks. Gemini signs calls in their `extra_content` and rejects a conver
 signatures.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from antiphon.adapters.base import MAX_EVENT_BYTES, TRUNCATION_REASONS, Adapter, Decoder, finish_part
-from antiphon.adapters.errors import ErrorInfo, parse_error
+from antiphon.adapters.base import MAX_EVENT_BYTES, TRUNCATION_REASONS, Adapter, Decoder
+from antiphon.adapters.errors import parse_error
 from antiphon.adapters.json_access import decode_as, to_json_text
 from antiphon.adapters.media import convert_logprobs
 from antiphon.adapters.openai_chat.fast_text import ChatTextFastPath
@@ -27,6 +27,7 @@ from antiphon.adapters.openai_chat.wire_types import (
     Choice,
     Chunk,
     ContentPiece,
+    Function,
     GroqExtras,
     Logprobs,
     MessageDelta,
@@ -50,43 +51,29 @@ def seal_part(seal: ChatSeal, key: parts.Key = 0) -> parts.Reasoning:
     return parts.Reasoning(key=key, encrypted_content=to_json_text(repair_value(seal)))
 
 
-class ReasoningDetail:
-    """One reasoning detail, assembled from the fragments of a stream."""
+def is_continued(detail: JsonObject, fragment: JsonObject) -> bool:
+    """Return whether a fragment continues a detail. A signature ends a detail."""
+    same = all(detail.get(name) == fragment.get(name) for name in ("type", "index"))
+    counted = isinstance(fragment.get("index"), int) and as_string(fragment.get("type")) in DETAIL_TEXT_FIELDS
+    return same and counted and not detail.get("signature")
 
-    __slots__ = ("_fields", "_text")
 
-    def __init__(self, fragment: JsonObject) -> None:
-        self._fields = fragment
-        self._text: bytearray | None = None
-        """The text of all fragments, if there are several."""
+def extend_detail(detail: JsonObject, fragment: JsonObject) -> JsonObject:
+    """Return a detail with one more fragment. Its text is a bytearray until `finish_detail`."""
+    text_field = DETAIL_TEXT_FIELDS[as_string(detail["type"])]
+    text = detail.get(text_field)
+    # Appending to a bytearray is linear; adding strings for every fragment would be quadratic.
+    if not isinstance(text, bytearray):
+        text = bytearray(as_string(text).encode(errors="surrogatepass"))
+    # A fragment may end in half of a surrogate pair; the next one begins with the other half.
+    text += as_string(fragment.get(text_field)).encode(errors="surrogatepass")
+    return drop_none(detail | drop_none(fragment) | {text_field: text})
 
-    def is_continued_by(self, fragment: JsonObject) -> bool:
-        """Return whether a fragment continues this detail. A signature ends a detail."""
-        same = all(self._fields.get(name) == fragment.get(name) for name in ("type", "index"))
-        counted = isinstance(fragment.get("index"), int) and as_string(fragment.get("type")) in DETAIL_TEXT_FIELDS
-        return same and counted and not self._fields.get("signature")
 
-    def add(self, fragment: JsonObject) -> None:
-        """Add a fragment."""
-        # Appending to a bytearray is linear; adding strings for every fragment would be quadratic.
-        if self._text is None:
-            self._text = bytearray(self._encode_text(self._fields))
-        self._text += self._encode_text(fragment)
-        self._fields = drop_none(self._fields | drop_none(fragment))
-
-    def build(self) -> JsonObject:
-        """Return the detail; one that came in a single fragment is unchanged."""
-        if self._text is None:
-            return self._fields
-        return self._fields | {self._text_field: self._text.decode(errors="surrogatepass")}
-
-    @property
-    def _text_field(self) -> str:
-        return DETAIL_TEXT_FIELDS[as_string(self._fields["type"])]
-
-    def _encode_text(self, fragment: JsonObject) -> bytes:
-        # A fragment may end in half of a surrogate pair; the next one begins with the other half.
-        return as_string(fragment.get(self._text_field)).encode(errors="surrogatepass")
+def finish_detail(detail: JsonObject) -> JsonObject:
+    """Return a detail with its text as a string."""
+    texts = {name: text for name, text in detail.items() if isinstance(text, bytearray)}
+    return detail | {name: text.decode(errors="surrogatepass") for name, text in texts.items()}
 
 
 @dataclass(slots=True)
@@ -97,7 +84,7 @@ class ReasoningState:
     """What was decoded last."""
     text_field: str = ""
     """The field of the last reasoning text."""
-    details: list[ReasoningDetail] = field(default_factory=list[ReasoningDetail])
+    details: list[JsonObject] = field(default_factory=list[JsonObject])
     """The details that were not emitted yet."""
 
     def add_text(self, text: str, field: str) -> parts.Reasoning:
@@ -111,10 +98,10 @@ class ReasoningState:
     def add_details(self, details: object) -> None:
         """Add details or fragments of them."""
         for fragment in filter(None, map(as_object, as_array(details))):
-            if self.details and self.details[-1].is_continued_by(fragment):
-                self.details[-1].add(fragment)
+            if self.details and is_continued(self.details[-1], fragment):
+                self.details[-1] = extend_detail(self.details[-1], fragment)
             else:
-                self.details.append(ReasoningDetail(fragment))
+                self.details.append(fragment)
 
     @property
     def has_details_due(self) -> bool:
@@ -126,9 +113,8 @@ class ReasoningState:
         """Return the details received so far, because something else begins."""
         if not self.details:
             return []
-        seal = ChatSeal(field=self.text_field, details=[detail.build() for detail in self.details])
-        self.details = []
-        return [seal_part(seal)]
+        details, self.details = self.details, []
+        return [seal_part(ChatSeal(field=self.text_field, details=list(map(finish_detail, details))))]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -229,7 +215,9 @@ class ToolCalls:
         """Yield the parts for some fragments."""
         for position, fragment in enumerate(fragments):
             index = position if fragment.index is None or self.by_position else fragment.index
-            id, (name, arguments) = fragment.id or "", name_and_arguments(fragment)
+            function = fragment.custom or fragment.function or Function()
+            id, name = fragment.id or "", function.name or ""
+            arguments = to_json_text(function.arguments or function.input or "")
             call = self._by_index.get(index)
             if call is None or call.starts_new_call(id, name, arguments):
                 id = id or (call.pending_id if call else "")
@@ -250,16 +238,7 @@ class ToolCalls:
                 yield from call.emit("incomplete" if call is last else "completed")
 
 
-def name_and_arguments(fragment: ToolCallFragment) -> tuple[str, str]:
-    """Return the name in a fragment, and its arguments as a string."""
-    if fragment.custom:
-        return fragment.custom.name or "", fragment.custom.input or ""
-    if fragment.function is None:
-        return "", ""
-    return fragment.function.name or "", to_json_text(fragment.function.arguments or "")
-
-
-REASONS: Mapping[str, parts.Reason] = {
+REASONS: dict[str, parts.Reason] = {
     "stop": "stop",
     "tool_calls": "tool_calls",
     "function_call": "tool_calls",
@@ -271,7 +250,10 @@ REASONS: Mapping[str, parts.Reason] = {
 }
 """The finish reasons. `model_length` is Mistral's name for a full context window."""
 
-FAILURE_REASONS = frozenset({"error", "insufficient_system_resource", "abort", "network_error"})
+FAILURE_REASONS = {
+    reason: f"stopped with '{reason}'."
+    for reason in ("error", "insufficient_system_resource", "abort", "network_error")
+}
 """Finish reasons that are failures: of OpenRouter and Mistral, DeepSeek, vLLM, and Zhipu."""
 
 TEXT_PIECES = frozenset({"text", "thinking", "refusal"})
@@ -286,6 +268,9 @@ def text_in_chunk(data: bytes) -> object:
 
 class ChatDecoder(Decoder):
     """Decodes one answer."""
+
+    reasons = REASONS
+    failure_reasons = FAILURE_REASONS
 
     def __init__(self, adapter: Adapter) -> None:
         self._sse = sse.Decoder(MAX_EVENT_BYTES)
@@ -346,8 +331,7 @@ class ChatDecoder(Decoder):
         if decoded and isinstance(decoded[-1], parts.Failure):
             return decoded
         if all(isinstance(part, parts.Usage) for part in decoded):
-            error = ErrorInfo("answered without a choice.", "model_error", "upstream_invalid")
-            decoded.append(self.adapter.failure_part(error))
+            decoded.append(self.model_failure("answered without a choice.", "upstream_invalid"))
         elif not any(isinstance(part, parts.Finish) for part in decoded):
             decoded += self._finish_parts(None)
         return decoded
@@ -427,14 +411,11 @@ class ChatDecoder(Decoder):
         if self.finished:
             return []
         if raw in FAILURE_REASONS:
-            error = ErrorInfo(f"stopped with '{raw}'.", "model_error", raw)
-            return [self.adapter.failure_part(error)]
+            return self.finish_parts(raw)
         truncated = REASONS.get(raw or "") in TRUNCATION_REASONS
-        return [
-            *self._reasoning.flush(),
-            *self._tool_calls.flush(truncated=truncated),
-            finish_part(raw, REASONS, has_calls=self._tool_calls.has_calls),
-        ]
+        pending = [*self._reasoning.flush(), *self._tool_calls.flush(truncated=truncated)]
+        self.has_calls = self._tool_calls.has_calls
+        return [*pending, *self.finish_parts(raw)]
 
     def _failure(self, value: object) -> parts.Failure:
         return self.adapter.failure_part(parse_error(value))

@@ -47,16 +47,10 @@ class Logprobs(Struct, gc=False):
 
 
 class Function(Struct, gc=False):
-    """A function call or a fragment of one. Some servers send arguments as an object."""
+    """A call or a fragment of one. A custom tool has an input; some servers send arguments as an object."""
 
     name: str | None = None
     arguments: str | dict[str, object] | None = None
-
-
-class Custom(Struct, gc=False):
-    """A call of a custom tool, or a fragment of one."""
-
-    name: str | None = None
     input: str | None = None
 
 
@@ -66,7 +60,7 @@ class ToolCallFragment(Struct, gc=False):
     index: int | None = None
     id: str | None = None
     function: Function | None = None
-    custom: Custom | None = None
+    custom: Function | None = None
     extra_content: object = None
 
 
