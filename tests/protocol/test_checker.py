@@ -51,8 +51,8 @@ def test_an_unknown_event_without_a_slug_is_a_violation():
     synth = make_synth()
     for event in [*synth.start(), *synth.feed(Extension("acme:tick", {}))]:
         checker.feed(event)
-    odd = ExtensionEvent(type="tick", sequence_number=3)
-    assert checker.feed(odd) == [RuleViolation("event-type", "'tick' is neither.", 3)]
+    checker.feed(ExtensionEvent(type="tick", sequence_number=3))
+    assert checker.violations == [RuleViolation("event-type", "'tick' is neither.", 3)]
 
 
 @pytest.mark.parametrize("mistake", KNOWN_MISTAKES)
@@ -100,10 +100,14 @@ def test_an_item_is_added_in_progress_and_done_in_a_final_status():
 
 def test_a_response_without_streaming_is_checked_too():
     response = final_response(LEGAL)
-    assert StreamChecker().check_response(response) == []
+    checker = StreamChecker()
+    checker.check_whole(response)
+    assert checker.violations == []
     call = make_call("fc_0", "f", "{}", "call_0", "in_progress")
     running = replace(response, status="in_progress", output=[call, call])
-    rules = [violation.rule for violation in StreamChecker().check_response(running)]
+    checker = StreamChecker()
+    checker.check_whole(running)
+    rules = [violation.rule for violation in checker.violations]
     assert rules == ["response-status", "item-status", "item-id", "item-status"]
 
 

@@ -23,7 +23,7 @@ from tests.protocol.builders import to_json
 
 
 def test_an_error_object_has_a_param_and_a_code():
-    error = ErrorPayload.invalid_param("model", "Model not found").with_code("invalid_model")
+    error = ErrorPayload(message="Model not found", type="invalid_request", param="model", code="invalid_model")
     assert to_json(error) == {
         "message": "Model not found",
         "type": "invalid_request",
@@ -33,7 +33,7 @@ def test_an_error_object_has_a_param_and_a_code():
 
 
 def test_a_code_may_be_any_string():
-    assert ErrorPayload(message="m", type="t").with_code("odd").code == "odd"
+    assert decode(ErrorPayload, {"message": "m", "type": "t", "code": "odd"}).code == "odd"
 
 
 @pytest.mark.parametrize(

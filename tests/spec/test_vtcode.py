@@ -126,7 +126,7 @@ def test_extensions_are_named_by_slug():
 
 
 def test_an_error_object_is_encoded_as_specified():
-    error = ErrorPayload.invalid_param("model", "Model not found").with_code("invalid_model")
+    error = ErrorPayload(message="Model not found", type="invalid_request", param="model", code="invalid_model")
     assert to_json(error) == {
         "type": "invalid_request",
         "code": "invalid_model",

@@ -364,7 +364,7 @@ def test_an_unknown_model_is_404_or_400():
 
 
 def test_error_messages_have_no_slug_at_openais_door():
-    error = ErrorPayload.invalid_param("tools[0]", "Cannot carry 'openai:mcp'.")
+    error = ErrorPayload(message="Cannot carry 'openai:mcp'.", type="invalid_request", param="tools[0]")
     assert json.loads(SPECIFICATION.encode_error(error))["error"]["message"] == error.message
     encoded = json.loads(OPENAI.encode_error(error))
     assert encoded["error"]["message"] == encoded["detail"] == "Cannot carry 'mcp'."

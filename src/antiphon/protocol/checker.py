@@ -57,66 +57,66 @@ class StreamChecker:
 
     def __init__(self) -> None:
         self.violations: list[RuleViolation] = []
-        self._position = -1
+        self._position: int = -1
         self._last_number = -1
+        self._is_first = True
         self._last_lifecycle_type = ""
         self._response_id = ""
         self._error_seen = False
         self._items: list[CheckedItem] = []
         self._item_ids: set[object] = set()
 
-    def feed(self, event: Event) -> list[RuleViolation]:
-        """Check one event; return the rules it breaks."""
-        before = len(self.violations)
+    def feed(self, event: Event) -> None:
+        """Check one event."""
         self._position += 1
-        self._check_sequence(event)
+        self._check_number(event.sequence_number)
+        self._check_event(event)
+
+    def _check_event(self, event: Event) -> None:
+        """Check everything but the event's number."""
+        if self._last_lifecycle_type and not RESPONSE_TRANSITIONS[self._last_lifecycle_type]:
+            self._report("nothing-after-end", f"{event.type} follows {self._last_lifecycle_type}.")
+        elif self._error_seen and event.type != "response.failed":
+            self._report("error-then-failed", f"{event.type} follows error.")
+        if self._is_first and event.type != "response.created":
+            self._report("created-first", f"The first event is {event.type}.")
+        self._is_first = False
         if isinstance(event, events.LifecycleEvent):
             self._check_lifecycle(event)
         elif isinstance(event, events.ErrorEvent):
             self._error_seen = True
-        elif not isinstance(event, ExtensionEvent):
+        elif isinstance(event, ExtensionEvent):
+            if not is_extension_type(event.type):
+                self._report("event-type", f"'{event.type}' is neither.")
+        else:
             if self._last_lifecycle_type != "response.in_progress":
                 self._report("in-progress-first", f"{event.type} came too early.")
             self.HANDLERS[type(event)](self, event)
-        return self.violations[before:]
 
-    def close(self) -> list[RuleViolation]:
+    def close(self) -> None:
         """Check that the stream may end here."""
-        before = len(self.violations)
         if not self._last_lifecycle_type or RESPONSE_TRANSITIONS[self._last_lifecycle_type]:
             self._report("response-order", "The stream stopped before the response ended.")
-        return self.violations[before:]
 
-    def check_response(self, response: Response) -> list[RuleViolation]:
-        """Check a response that was not streamed; return the rules it breaks."""
-        before = len(self.violations)
+    def check_whole(self, response: Response) -> None:
+        """Check a response that was not streamed."""
         if response.status in ("queued", "in_progress"):
             self._report("response-status", f"It has ended with status {response.status}.")
         for index, item in enumerate(response.output):
             self._check_item_id(item)
             self._check_final_status(item, index)
         self._check_final_response(response)
-        return self.violations[before:]
 
     def _report(self, rule: str, detail: str) -> None:
         self.violations.append(RuleViolation(rule, detail, self._position))
 
-    def _check_sequence(self, event: Event) -> None:
-        number = event.sequence_number
+    def _check_number(self, number: int) -> None:
         if number <= self._last_number:
             self._report("sequence-increases", f"{number} follows {self._last_number}.")
         elif number != self._last_number + 1:
             self._report("sequence-gapless", f"{number} follows {self._last_number}.")
         # The maximum, so that one number that goes back is one violation and not many.
         self._last_number = max(number, self._last_number)
-        if self._last_lifecycle_type and not RESPONSE_TRANSITIONS[self._last_lifecycle_type]:
-            self._report("nothing-after-end", f"{event.type} follows {self._last_lifecycle_type}.")
-        elif self._error_seen and event.type != "response.failed":
-            self._report("error-then-failed", f"{event.type} follows error.")
-        if self._position == 0 and event.type != "response.created":
-            self._report("created-first", f"The first event is {event.type}.")
-        if isinstance(event, ExtensionEvent) and not is_extension_type(event.type):
-            self._report("event-type", f"'{event.type}' is neither.")
 
     def _check_lifecycle(self, event: events.LifecycleEvent) -> None:
         response = event.response

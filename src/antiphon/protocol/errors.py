@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from typing import Literal, cast
 
 from msgspec import UNSET, UnsetType
-from msgspec.structs import replace
 
 from antiphon.protocol.struct import InvalidValueError, ProtocolStruct
 
@@ -52,15 +51,6 @@ class ErrorPayload(ProtocolStruct):
     code: str | None = None
     # For WebSocket errors: an HTTP response has real headers.
     headers: dict[str, str] | UnsetType = UNSET
-
-    @classmethod
-    def invalid_param(cls, param: str, message: str) -> "ErrorPayload":
-        """Return the error of one invalid request parameter."""
-        return cls(type="invalid_request", param=param, message=message)
-
-    def with_code(self, code: ErrorCode | str) -> "ErrorPayload":
-        """Return the same error with a code."""
-        return replace(self, code=code)
 
 
 LOGGABLE_WORD = re.compile(r"[\w.:-]{1,64}", re.ASCII)

@@ -97,11 +97,12 @@ RULES: dict[str, str] = {
 
 
 class RuleViolation(NamedTuple):
-    """A broken rule, and the position of the event that breaks it."""
+    """A broken rule, and the position of the event that breaks it; -1 if there are no events."""
 
     rule: str
     detail: str
     position: int
 
     def __str__(self) -> str:
-        return f"event {self.position}: {RULES[self.rule]} {self.detail} [{self.rule}]"
+        place = f"event {self.position}: " if self.position >= 0 else ""
+        return f"{place}{RULES[self.rule]} {self.detail} [{self.rule}]"

@@ -21,15 +21,7 @@ from antiphon.protocol.parts import Key, Part
 from antiphon.protocol.response import IncompleteDetails, Response, ResponseError, ResponseUsage, ResponseWarning
 from antiphon.protocol.struct import is_extension_type, omit
 from antiphon.protocol.surrogates import repair_value
-from antiphon.protocol.synth_items import (
-    DEFAULT_OPTIONS,
-    ID_PREFIXES,
-    ItemSynth,
-    OpenItem,
-    SynthOptions,
-    empty_message,
-    find_open_items,
-)
+from antiphon.protocol.synth_items import DEFAULT_OPTIONS, ID_PREFIXES, ItemSynth, OpenItem, SynthOptions, empty_message
 
 FIRST_TEXT: tuple[Key, int] = (0, 0)
 """The key and the part of a source's first text."""
@@ -158,7 +150,7 @@ class Synth:
         for event in events:
             self._emitter.fold.feed(event)
             self._emitter.next_number = event.sequence_number + 1
-        self._items.adopt_open_items(*find_open_items(events))
+        self._items.adopt_open_items(events)
 
     @property
     def response(self) -> Response:

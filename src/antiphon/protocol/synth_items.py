@@ -283,12 +283,9 @@ class ItemSynth:
         if kind.part_added_event:
             item.part_counts[kind.index_field] += 1
             self._emitter.emit(kind.part_added_event, part=kind.empty_part(), **open_text.location)
-        self._bind_pieces(item, open_text)
+        open_text.pieces = self._emitter.fold.open_text_pieces(item.index, kind.index_field, open_text.index)
         item.open_text = open_text
         return open_text
-
-    def _bind_pieces(self, item: OpenItem, open_text: OpenText) -> None:
-        open_text.pieces = self._emitter.fold.open_text_pieces(item.index, open_text.kind.index_field, open_text.index)
 
     def _add_delta(self, open_text: OpenText, text: str, logprobs: list[items.LogProb] | None = None) -> None:
         # Only text beyond ASCII can end in half of a surrogate pair.
@@ -305,13 +302,36 @@ class ItemSynth:
         else:
             self._emitter.emit_delta(open_text, text)
 
-    def adopt_open_items(self, unclosed: list[OpenItem], count: int) -> None:
-        """Take over the items that an earlier synthesizer left open."""
-        self._unclosed, self.item_count = unclosed, count
-        for item in unclosed:
-            # The fold has been fed the earlier events; deltas go on in its lists.
-            if item.open_text:
-                self._bind_pieces(item, item.open_text)
+    def adopt_open_items(self, stream: Iterable[Event]) -> None:
+        """Take over the items that another synthesizer's stream, which the fold has been fed, left open."""
+        opened: dict[int, OpenItem] = {}
+        for event in stream:
+            match event:
+                case events.OutputItemAdded(output_index=index, item=item):
+                    opened[index] = OpenItem(f"item {index}", index, item)
+                    self.item_count = index + 1
+                case events.OutputItemDone(output_index=index):
+                    del opened[index]
+                case events.ContentPartAdded(content_index=part) | events.ReasoningSummaryPartAdded(summary_index=part):
+                    kind = events.TEXT_KINDS[event.part.type]
+                    opened[event.output_index].open_text = OpenText(kind, 0, part, event.item_id, event.output_index)
+                case events.ContentPartDone(output_index=index) | events.ReasoningSummaryPartDone(output_index=index):
+                    opened[index].open_text = None
+                # The arguments are open from their first event, which is the done event if there was no delta.
+                case events.FunctionCallArgumentsDelta() | events.FunctionCallArgumentsDone():
+                    open_text = OpenText(CALL_ARGUMENTS, 0, 0, event.item_id, event.output_index)
+                    open_text.done_emitted = isinstance(event, events.FunctionCallArgumentsDone)
+                    opened[event.output_index].open_text = open_text
+                case events.ItemEvent(output_index=index) if type(event) in events.TEXT_DONE_EVENTS:
+                    if open_text := opened[index].open_text:
+                        open_text.done_emitted = True
+                case _:
+                    pass
+        self._unclosed = list(opened.values())
+        for item in self._unclosed:
+            # Deltas go on in the fold's own lists.
+            if text := item.open_text:
+                text.pieces = self._emitter.fold.open_text_pieces(item.index, text.kind.index_field, text.index)
 
     def close_all(self, status: ItemStatus) -> None:
         """Close every item; those that are not finished get the status."""
@@ -403,32 +423,3 @@ class ItemSynth:
 def empty_message(id: str, phase: Phase | None = None) -> Message:
     """Return the message that text is then streamed into."""
     return Message(id=id, status="in_progress", role="assistant", content=[], phase=phase or UNSET)
-
-
-def find_open_items(stream: Iterable[Event]) -> tuple[list[OpenItem], int]:
-    """Return the items that a stream has left open, and how many it has added."""
-    opened: dict[int, OpenItem] = {}
-    count = 0
-    for event in stream:
-        match event:
-            case events.OutputItemAdded(output_index=index, item=item):
-                opened[index] = OpenItem(f"item {index}", index, item)
-                count = index + 1
-            case events.OutputItemDone(output_index=index):
-                del opened[index]
-            case events.ContentPartAdded(content_index=part) | events.ReasoningSummaryPartAdded(summary_index=part):
-                kind = events.TEXT_KINDS[event.part.type]
-                opened[event.output_index].open_text = OpenText(kind, 0, part, event.item_id, event.output_index)
-            case events.ContentPartDone(output_index=index) | events.ReasoningSummaryPartDone(output_index=index):
-                opened[index].open_text = None
-            # The arguments are open from their first event, which is the done event if there was no delta.
-            case events.FunctionCallArgumentsDelta() | events.FunctionCallArgumentsDone():
-                open_text = OpenText(CALL_ARGUMENTS, 0, 0, event.item_id, event.output_index)
-                open_text.done_emitted = isinstance(event, events.FunctionCallArgumentsDone)
-                opened[event.output_index].open_text = open_text
-            case events.ItemEvent(output_index=index) if type(event) in events.TEXT_DONE_EVENTS:
-                if open_text := opened[index].open_text:
-                    open_text.done_emitted = True
-            case _:
-                pass
-    return list(opened.values()), count

@@ -6,18 +6,25 @@ changes from event to event, fields that only repeat the request.
 
 import re
 from collections.abc import Sequence
-from typing import cast
 
 from msgspec import UNSET
 from msgspec.structs import replace
 
 from antiphon.protocol.checker import StreamChecker
 from antiphon.protocol.errors import RemoteProtocolError
-from antiphon.protocol.events import DeltaEvent, Event, ExtensionEvent, ResponseCreated
-from antiphon.protocol.foreign.lenient import SUBJECT_FIELDS, add_slug, extension_event_type
+from antiphon.protocol.events import (
+    DeltaEvent,
+    Event,
+    ExtensionEvent,
+    LifecycleEvent,
+    OutputItemAdded,
+    OutputItemDone,
+    PartEvent,
+)
+from antiphon.protocol.foreign.lenient import add_slug, extension_event_type
 from antiphon.protocol.items import Content, ExtensionAnnotation, ExtensionContent, Item, Message, OutputText, Reasoning
 from antiphon.protocol.response import Response
-from antiphon.protocol.rules import RULES, RuleViolation
+from antiphon.protocol.rules import RuleViolation
 from antiphon.protocol.struct import InvalidValueError, JsonObject, as_object, as_string
 
 MAX_PROBLEMS_SHOWN = 3
@@ -32,7 +39,7 @@ TOLERATED_MISFITS = re.compile(
 """The paths of values that may have any shape."""
 
 
-class ForeignChecker:
+class ForeignChecker(StreamChecker):
     """Checks one stream event by event, or one whole response.
 
     Collects one problem for each broken rule; with `strict` the first one raises
@@ -41,20 +48,23 @@ class ForeignChecker:
     """
 
     def __init__(self, *, strict: bool, after: int = -1, extensions: bool = True) -> None:
+        super().__init__()
         self.problems: list[str] = []
         self._strict = strict
         self._extensions = extensions
         self._broken_rules: set[str] = set()
-        self._checker = StreamChecker()
         self._is_checking = after < 0
-        self._checked = 0
-        self._position = -1
-        self._number = after
+        self._last_number = after
 
     def check(self, sent: JsonObject, event: Event, misfits: Sequence[InvalidValueError]) -> None:
         """Check an event as it was read, which includes what did not fit, and as it was sent."""
-        name = as_string(sent.get("type"))
-        self._check_number(sent.get("sequence_number"), name)
+        name, number = as_string(sent.get("type")), sent.get("sequence_number")
+        self._position += 1
+        if type(number) is not int:
+            # The other rules are still worth checking, so this is no reason to stop.
+            self._add("number", self._shape_problem(name, "sequence_number: this field is required"))
+            number = self._last_number + 1
+        self._check_number(number)
         if not self._is_checking:
             return
         if misfit := _find_problem(misfits):
@@ -63,9 +73,9 @@ class ForeignChecker:
             self._add("shape", self._shape_problem(name, str(misfit)))
         # Some servers send "response.cancelled", which the specification does not have.
         elif not isinstance(event, ExtensionEvent) and name != "response.cancelled":
-            self._feed(event, **_strip_subject(event, sent, misfits))
+            self._check_event(_strip_event(event, sent, misfits))
         elif self._extensions:
-            self._feed(ExtensionEvent(type=extension_event_type(name), sequence_number=0))
+            self._check_event(ExtensionEvent(type=extension_event_type(name), sequence_number=0))
 
     def check_deltas(self, event: DeltaEvent, texts: list[str]) -> None:
         """Check deltas in a row that differ from the event checked last only in their text.
@@ -73,22 +83,21 @@ class ForeignChecker:
         They are checked as one event, so that checking a long text costs next to nothing.
         """
         self._position += len(texts)
-        self._number += len(texts)
+        self._last_number += len(texts)
         if self._is_checking:
-            self._feed(event, delta="".join(texts))
+            self._check_event(replace(event, delta="".join(texts)))
 
     def check_response(self, sent: JsonObject, response: Response, misfits: Sequence[InvalidValueError]) -> None:
         """Check a whole response, which no events led up to."""
         if misfit := _find_problem(misfits):
             self._add("shape", f"The response has the wrong shape: {misfit} [shape]")
-            return
-        for rule, detail, _ in self._checker.check_response(_strip_response(response, sent, misfits)):
-            self._add(rule, f"{RULES[rule]} {detail} [{rule}]")
+        else:
+            self.check_whole(_strip_response(response, sent, misfits))
 
     def close(self) -> None:
         """Check that the stream may end here."""
         if self._is_checking:
-            self._add_violations(self._checker.close())
+            super().close()
 
     def summary(self) -> str:
         """Return the first problems in full, and the number of the others."""
@@ -96,30 +105,12 @@ class ForeignChecker:
         more = len(self.problems) - MAX_PROBLEMS_SHOWN
         return f"{shown} And {more} more." if more > 0 else shown
 
-    def _check_number(self, number: object, sent: str) -> None:
-        self._position += 1
-        if type(number) is not int:
-            # The other rules are still worth checking, so this is no reason to stop.
-            self._add("number", self._shape_problem(sent, "sequence_number: this field is required"))
-            number = self._number + 1
-        if number != self._number + 1:
-            rule = "sequence-increases" if number <= self._number else "sequence-gapless"
-            self._add(rule, str(RuleViolation(rule, f"{number} follows {self._number}.", self._position)))
-        self._number = max(number, self._number)
-
-    def _feed(self, event: Event, **changes: object) -> None:
-        # Numbers are checked above; the protocol's checker sees runs of deltas as one event.
-        violations = self._checker.feed(replace(event, sequence_number=self._checked, **changes))
-        self._checked += 1
-        self._add_violations(violations)
-
     def _shape_problem(self, sent: str, reason: str) -> str:
         name = f" ({sent[:80]})" if sent else ""
         return f"event {self._position}{name} has the wrong shape: {reason} [shape]"
 
-    def _add_violations(self, violations: list[RuleViolation]) -> None:
-        for violation in violations:
-            self._add(violation.rule, str(violation._replace(position=self._position)))
+    def _report(self, rule: str, detail: str) -> None:
+        self._add(rule, str(RuleViolation(rule, detail, self._position)))
 
     def _add(self, rule: str, problem: str) -> None:
         if self._strict:
@@ -133,14 +124,15 @@ def _find_problem(misfits: Sequence[InvalidValueError]) -> InvalidValueError | N
     return next((misfit for misfit in misfits if not TOLERATED_MISFITS.search(misfit.path)), None)
 
 
-def _strip_subject(event: Event, sent: JsonObject, misfits: Sequence[InvalidValueError]) -> JsonObject:
-    """Return the object of an event without the values in which servers may differ."""
-    subject = SUBJECT_FIELDS.get(type(event), "")
-    if subject == "response":
-        response = cast("ResponseCreated", event).response
-        return {subject: _strip_response(response, as_object(sent[subject]), misfits)}
-    strip = {"item": _strip_item, "part": _strip_part}.get(subject)
-    return {subject: strip(getattr(event, subject))} if strip else {}
+def _strip_event(event: Event, sent: JsonObject, misfits: Sequence[InvalidValueError]) -> Event:
+    """Return an event without the values in which servers may differ."""
+    if isinstance(event, OutputItemAdded | OutputItemDone):
+        return replace(event, item=_strip_item(event.item))
+    if isinstance(event, PartEvent):
+        return replace(event, part=_strip_part(event.part))
+    if isinstance(event, LifecycleEvent):
+        return replace(event, response=_strip_response(event.response, as_object(sent["response"]), misfits))
+    return event
 
 
 def _strip_response(response: Response, sent: JsonObject, misfits: Sequence[InvalidValueError]) -> Response:

@@ -62,7 +62,13 @@ class Decoder:
             if body + length > len(rest):
                 break
             start = body + length
-            frames.append(_decode_frame(bytes(rest[body:start])))
+            try:
+                frame = json.decode(bytes(rest[body:start]))
+            except json.JSONError as error:
+                raise FrameError(f"A frame is not valid JSON: {error}") from None
+            if not isinstance(as_object(frame).get("type"), str):
+                raise FrameError("A frame is not an object with a 'type'.")
+            frames.append(cast("Frame", frame))
         del rest[:start]
         return frames
 
@@ -70,16 +76,6 @@ class Decoder:
         """Raise FrameError if the stream has ended inside a frame."""
         if self._rest:
             raise FrameError(f"The stream ended with {len(self._rest)} bytes of a frame.")
-
-
-def _decode_frame(data: bytes) -> Frame:
-    try:
-        value = json.decode(data)
-    except json.JSONError as error:
-        raise FrameError(f"A frame is not valid JSON: {error}") from None
-    if not isinstance(as_object(value).get("type"), str):
-        raise FrameError("A frame is not an object with a 'type'.")
-    return cast("Frame", value)
 
 
 def encode_frame(value: object) -> bytes:
@@ -255,21 +251,15 @@ class HashbrownDialect(Dialect):
                 self._items_before_text = self._items_begun
             case _:
                 pass
-        return self._encode_unless_held(event)
-
-    def _encode_event(self, event: Event) -> list[bytes]:
-        return [data for _, data in self.encode_event(event)]
-
-    def _encode_unless_held(self, event: Event) -> list[bytes]:
-        """Return the frames of an event, unless it belongs to a held or hidden call."""
         index = getattr(event, "output_index", -1)
-        if index in self._hidden_indexes:
-            return []
-        frames = self._encode_event(event)
+        frames = [] if index in self._hidden_indexes else self._encode_event(event)
         if index in self._held_calls:
             self._held_calls[index][1].extend(frames)
             return []
         return frames
+
+    def _encode_event(self, event: Event) -> list[bytes]:
+        return [data for _, data in self.encode_event(event)]
 
     def _track_item(self, index: int, item: Item) -> None:
         if not isinstance(item, Message):
