@@ -2,7 +2,7 @@
 
 import pytest
 
-from antiphon.client.params import CompactParams, ResponseParams, build_body, build_headers, to_json_value
+from antiphon.client.params import CompactParams, ResponseParams, build_api_request, build_body, to_json_value
 from antiphon.protocol.errors import RequestError
 from antiphon.protocol.items import ExtensionItem, InputText, user_message
 from antiphon.protocol.request import CompactRequest, Request
@@ -34,8 +34,9 @@ def test_openai_types_are_sent_without_a_slug():
 
 def test_extra_body_is_merged_into_the_body():
     fields = {"model": "m", "extra_body": {"acme:hint": 1}, "extra_headers": {"X-Team": "a"}}
-    assert build_body(fields) == {"model": "m", "acme:hint": 1}
-    assert build_headers(fields) == {"x-team": "a"}
+    request = build_api_request("responses", fields)
+    assert request.body == {"model": "m", "acme:hint": 1}
+    assert request.headers == {"x-team": "a"}
 
 
 @pytest.mark.parametrize(

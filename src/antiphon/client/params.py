@@ -114,12 +114,6 @@ def encode_body(body: object) -> bytes:
         raise RequestError(str(error), code="invalid_json") from None
 
 
-def build_headers(params: Mapping[str, object]) -> dict[str, str]:
-    """Return the headers that the caller adds to one request."""
-    headers = cast("Mapping[str, str]", params.get("extra_headers") or {})
-    return {name.lower(): value for name, value in headers.items()}
-
-
 def to_json_value(value: object) -> object:
     """Convert structs, at any depth, to JSON builtins."""
     if isinstance(value, ProtocolStruct):
@@ -153,7 +147,9 @@ def build_api_request(
     path: str, params: Mapping[str, object], known: type = ResponseParams, *, stream: bool = False
 ) -> ApiRequest:
     """Build a POST request from its parameters; raises RequestError for an unknown one."""
-    body, headers = build_body(params, known), build_headers(params)
+    body = build_body(params, known)
+    given = cast("Mapping[str, str]", params.get("extra_headers") or {})
+    headers = {name.lower(): value for name, value in given.items()}
     if stream:
         body, headers = body | {"stream": True}, SSE_HEADERS | headers
     return ApiRequest(path=path, body=body, headers=headers)

@@ -120,22 +120,19 @@ def _stop_loop(loop: "asyncio.AbstractEventLoop", thread: threading.Thread) -> N
         # The client was garbage-collected in its own thread, which cannot join itself.
         threading.Thread(target=_stop_loop, args=[loop, thread]).start()
         return
+
+    async def cancel_all() -> None:
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+        await loop.shutdown_asyncgens()
+
     # Tasks are cancelled first, so that connections are closed and no warning is printed.
-    asyncio.run_coroutine_threadsafe(_cancel_all(), loop).result()
+    asyncio.run_coroutine_threadsafe(cancel_all(), loop).result()
     loop.call_soon_threadsafe(loop.stop)
     thread.join()
     loop.close()
-
-
-async def _cancel_all() -> None:
-    """Cancel every other task of the running loop and wait until they end."""
-    import asyncio  # start-up time
-
-    others = asyncio.all_tasks() - {asyncio.current_task()}
-    for task in others:
-        task.cancel()
-    await asyncio.gather(*others, return_exceptions=True)
-    await asyncio.get_running_loop().shutdown_asyncgens()
 
 
 class SyncWrapper(Generic[A]):

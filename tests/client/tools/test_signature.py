@@ -9,7 +9,7 @@ import pytest
 from jsonschema import Draft202012Validator
 from pydantic import BaseModel, Field
 
-from antiphon.client.tools.signature import ParsedDocstring, ToolContext, parse_docstring
+from antiphon.client.tools.signature import ToolContext, parse_docstring
 from antiphon.client.tools.tool import ToolError, tool
 from antiphon.protocol.tools import FunctionTool
 from tests.client.tools.sample_types import INTEGER, STRING, Family, Home, Options, Person, Span, Unit, weather
@@ -282,8 +282,9 @@ def test_a_failed_conversion_is_reported_to_the_model(annotation: Any, sent: str
     assert str(caught.value) == f"Tool function failed: Invalid arguments: {problem}"
 
 
-EXPECTED = ParsedDocstring(
-    "Look up the weather.\n\nFor any city.", {"city": "where, in the local spelling", "days": "how many: at most ten"}
+EXPECTED = (
+    "Look up the weather.\n\nFor any city.",
+    {"city": "where, in the local spelling", "days": "how many: at most ten"},
 )
 
 GOOGLE = """Look up the weather.
@@ -341,19 +342,19 @@ def test_every_docstring_style_is_parsed(text: str):
 
 @pytest.mark.parametrize("text", [None, "", "   \n "])
 def test_a_missing_docstring_is_empty(text: str | None):
-    assert parse_docstring(text) == ParsedDocstring("", {})
+    assert parse_docstring(text) == ("", {})
 
 
 def test_two_names_can_share_a_numpy_entry():
     text = "Add.\n\nParameters\n----------\nx, y : int\n    a summand"
-    assert parse_docstring(text) == ParsedDocstring("Add.", {"x": "a summand", "y": "a summand"})
+    assert parse_docstring(text) == ("Add.", {"x": "a summand", "y": "a summand"})
 
 
 def test_a_google_section_ends_with_its_indentation():
     text = "Add.\n\nArgs:\n    x: first\n\nMore words.\n    y: no parameter"
-    assert parse_docstring(text) == ParsedDocstring("Add.", {"x": "first"})
+    assert parse_docstring(text) == ("Add.", {"x": "first"})
 
 
 def test_a_line_with_a_colon_is_not_a_section():
     text = "Add numbers:\n    x: one\n\nBeware: it is slow."
-    assert parse_docstring(text) == ParsedDocstring(text, {})
+    assert parse_docstring(text) == (text, {})

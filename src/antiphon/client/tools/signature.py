@@ -15,7 +15,7 @@ from dataclasses import is_dataclass
 from functools import partial
 from inspect import cleandoc
 from threading import Event
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeGuard, cast, get_args, get_type_hints, is_typeddict
+from typing import TYPE_CHECKING, Annotated, Any, TypeGuard, cast, get_args, get_type_hints, is_typeddict
 
 import msgspec
 
@@ -184,16 +184,16 @@ class ToolSignature:
     """The parameters of a function, as the model sees them."""
 
     def __init__(self, function: ToolFunction) -> None:
-        docs = parse_docstring(inspect.getdoc(function))
+        description, documented = parse_docstring(inspect.getdoc(function))
         found = _model_parameters(function)
-        self.description = docs.description or None
+        self.description = description or None
         self.context_parameter = find_context_parameter(found)
         self._parameters = {n: p for n, p in found.items() if n != self.context_parameter}
         annotations = {n: p.annotation for n, p in self._parameters.items()}
         members, definitions = build_schemas(annotations)
         self._converters = {name: build_converter(a) for name, a in annotations.items()}
         for name, parameter in self._parameters.items():
-            members[name] = _describe_parameter(members[name], parameter, docs.parameters.get(name))
+            members[name] = _describe_parameter(members[name], parameter, documented.get(name))
         self.schema: Schema = {
             "type": "object",
             "properties": members,
@@ -291,18 +291,11 @@ _SPHINX = re.compile(r":(?:param|parameter|arg|argument)\s(?:[^:]*\s)?(?P<names>
 _FIELD = re.compile(r":\w[^:]*:")
 
 
-class ParsedDocstring(NamedTuple):
-    """The description and the parameters of a docstring."""
+def parse_docstring(text: str | None) -> tuple[str, dict[str, str]]:
+    """Return the description and the parameters in a docstring of any of the three styles.
 
-    description: str
-    parameters: dict[str, str]
-
-
-def parse_docstring(text: str | None) -> ParsedDocstring:
-    """Parse a docstring in any of the three styles.
-
-    >>> parse_docstring("Add.\\n\\nArgs:\\n    a (int): the first\\n    b: other").parameters
-    {'a': 'the first', 'b': 'other'}
+    >>> parse_docstring("Add.\\n\\nArgs:\\n    a (int): the first\\n    b: other")
+    ('Add.', {'a': 'the first', 'b': 'other'})
     """
     (_, body), *sections = _sections(cleandoc(text or "").splitlines())
     fields = [index for index, line in enumerate(body) if _FIELD.match(line)]
@@ -312,7 +305,7 @@ def parse_docstring(text: str | None) -> ParsedDocstring:
     for title, lines in sections:
         if title in _PARAMETER_SECTIONS:
             parameters |= _entries(lines, _GOOGLE if _first_indent(lines) else _NUMPY)
-    return ParsedDocstring("\n".join(description).strip(), parameters)
+    return "\n".join(description).strip(), parameters
 
 
 def _sections(lines: list[str]) -> Iterator[tuple[str, list[str]]]:

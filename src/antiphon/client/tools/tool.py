@@ -128,13 +128,12 @@ class Tool:
         self._validator = SchemaValidator(self.parameters)
 
     @classmethod
-    def from_function(cls, function: ToolFunction, declaration: FunctionTool | None = None) -> "Tool":
-        """Create a tool from a typed function; values of a given declaration take precedence."""
+    def from_function(cls, function: ToolFunction, declaration: FunctionTool) -> "Tool":
+        """Create a tool from a typed function; a description in the declaration takes precedence."""
         try:
             signature = ToolSignature(function)
         except TypeError as error:
             raise TypeError(f"{_function_name(function)} cannot be a tool: {error}") from error
-        declaration = declaration or FunctionTool(name=_function_name(function))
         description = declaration.description or signature.description
         declaration = replace(declaration, description=description, parameters=signature.schema)
         return cls(declaration, function, signature.convert, signature.context_parameter)
@@ -313,11 +312,11 @@ def _resolve_tool(given: AnyTool, handlers: dict[str, ToolFunction]) -> Tool:
         return _build_declared_tool(given, handlers.pop(given.name, None))
     if not callable(given):
         raise _invalid_tool_error(f"'{type(given).__name__}' is not a tool. Pass a function or a dict.")
-    tool = given if isinstance(given, Tool) else Tool.from_function(given)
+    made = given if isinstance(given, Tool) else tool(given)
     # @tool on a method in its class body; only the instance's attribute is bound.
-    if next(iter(tool.parameters["properties"]), None) == "self":
-        raise _invalid_tool_error(f"The tool '{tool.name}' is an unbound method. Pass the method of an instance.")
-    return tool
+    if next(iter(made.parameters["properties"]), None) == "self":
+        raise _invalid_tool_error(f"The tool '{made.name}' is an unbound method. Pass the method of an instance.")
+    return made
 
 
 def _decode_declaration(given: Schema) -> FunctionTool:
