@@ -370,7 +370,11 @@ class Session:
         """Add a message to its turn; drop it if there is none."""
         label = decode_label(message)
         lane = label.stream_id or ""
-        turn = self._find_turn(lane)
+        turn = self._turns.get(lane)
+        # A server without lanes never sends a stream_id, and answers in the order of requests.
+        self._server_names_lanes = self._server_names_lanes or lane != ""
+        if turn is None and not self._server_names_lanes:
+            turn = next(iter(self._turns.values()), None)
         self._connection_error = None
         # An error ends its turn at once; whatever the server still sends for it is dropped.
         if label.type == "error":
@@ -386,15 +390,6 @@ class Session:
         elif turn is not None and not self._is_late(lane, message):
             turn.put(message)
             self._end_turn(turn)
-        return turn
-
-    def _find_turn(self, lane: str) -> TurnBuffer | None:
-        """Return the turn that a message belongs to."""
-        # A server without lanes never sends a stream_id, and answers in the order of requests.
-        self._server_names_lanes = self._server_names_lanes or lane != ""
-        turn = self._turns.get(lane)
-        if turn is None and not self._server_names_lanes:
-            turn = next(iter(self._turns.values()), None)
         return turn
 
     def _is_late(self, lane: str, message: bytes) -> bool:
