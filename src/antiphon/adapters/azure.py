@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 from antiphon.adapters.base import Prompt, Provider
 from antiphon.adapters.openai_chat.adapter import ChatCompletions
-from antiphon.adapters.openai_chat.servers import OPENAI_FEATURES, ChatQuirks
+from antiphon.adapters.openai_chat.servers import OPENAI_FEATURES, ChatServer
 from antiphon.protocol.struct import InvalidValueError
 from antiphon.protocol.tools import CUSTOM_TOOL
 from antiphon.transport.request import Credential, EntraToken, Key, Upstream
@@ -35,7 +35,7 @@ class Azure(ChatCompletions):
     required_field = "endpoint"
     features = OPENAI_FEATURES
     hosted_tools = frozenset({CUSTOM_TOOL})
-    quirks = ChatQuirks(max_tokens_field="max_completion_tokens", has_openai_extensions=True)
+    server = ChatServer(max_tokens_field="max_completion_tokens", has_openai_extensions=True)
 
     @classmethod
     def check_table(cls, table: Mapping[str, object]) -> None:

@@ -24,17 +24,14 @@ class OpenAI(ChatCompletions):
 
     def __init__(self, provider: Provider) -> None:
         super().__init__(provider)
-        server = find_server(self.base_url)
-        self.is_openai = server is OPENAI
-        self.quirks = server.quirks
-        self.features = server.features
-        self.hosted_tools = server.hosted_tools
-        self.learnable_features = server.learnable_features
+        self.server = find_server(self.base_url)
+        self.features = self.server.features
+        self.hosted_tools = self.server.hosted_tools
 
     def missing_features(self, model: str) -> frozenset[str]:
         """Return `reasoning` for OpenAI's models that are known not to have it."""
         base_model = model.removeprefix("ft:")  # a fine-tuned model has the features of its base
-        if self.is_openai and base_model.startswith(MODELS_WITHOUT_REASONING):
+        if self.server is OPENAI and base_model.startswith(MODELS_WITHOUT_REASONING):
             return frozenset({"reasoning"})
         return frozenset()
 

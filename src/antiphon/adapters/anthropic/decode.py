@@ -16,13 +16,13 @@ from msgspec import Struct
 from antiphon.adapters.anthropic import wire_types
 from antiphon.adapters.base import MAX_EVENT_BYTES, Adapter, Decoder, Prompt
 from antiphon.adapters.conversation import dropped_call_warning, history_tool_names
-from antiphon.adapters.errors import ErrorInfo, infer_status
+from antiphon.adapters.errors import infer_status, parse_error
 from antiphon.adapters.json_access import to_json_text
 from antiphon.protocol import parts
 from antiphon.protocol.items import ExtensionAnnotation, ExtensionItem, TextAnnotation, UrlCitation
 from antiphon.protocol.json_schema import is_array, is_object
 from antiphon.protocol.parts import Part
-from antiphon.protocol.struct import as_array, as_string, is_extension_type, omit
+from antiphon.protocol.struct import as_array, as_object, as_string, is_extension_type, omit
 from antiphon.protocol.surrogates import repair_surrogates
 from antiphon.protocol.tools import WEB_SEARCH_TYPES
 from antiphon.wire import json, sse
@@ -254,16 +254,16 @@ class AnthropicDecoder(Decoder):
         return [parts.Usage(sum(self._input_counts.values()), usage.output_tokens, cached, thinking)]
 
     def _stop_parts(self, stop: wire_types.Delta | wire_types.MessageBody) -> list[Part]:
-        reason, details = stop.stop_reason, stop.stop_details
+        reason, explanation = stop.stop_reason, as_object(stop.stop_details).get("explanation")
         if reason is None:
             return []
         finish = self.finish_parts(reason)
-        if reason == "refusal" and details and details.explanation:
-            return [parts.Refusal(details.explanation, key="refusal"), *finish]
+        if reason == "refusal" and explanation:
+            return [parts.Refusal(as_string(explanation), key="refusal"), *finish]
         return [parts.Warn("paused", PAUSED_MESSAGE), *finish] if reason == "pause_turn" else finish
 
-    def _failure(self, error: wire_types.ErrorBody | None) -> parts.Failure:
-        info = ErrorInfo(error.message or "", error.type) if error else ErrorInfo()
+    def _failure(self, error: object) -> parts.Failure:
+        info = parse_error(error)
         return self.adapter.failure_part(info, infer_status(info, 500))
 
 

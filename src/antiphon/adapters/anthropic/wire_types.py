@@ -60,12 +60,6 @@ class ContentBlock(Struct, gc=False):
     tool_use_id: str | None = None
 
 
-class StopDetails(Struct, gc=False):
-    """Why the model refused."""
-
-    explanation: str | None = None
-
-
 class Delta(Struct, gc=False):
     """An increment of a block or of the message."""
 
@@ -76,14 +70,7 @@ class Delta(Struct, gc=False):
     partial_json: str | None = None
     citation: object = None
     stop_reason: str | None = None
-    stop_details: StopDetails | None = None
-
-
-class ErrorBody(Struct, gc=False):
-    """An error."""
-
-    type: str | None = None
-    message: str | None = None
+    stop_details: object = None
 
 
 class MessageBody(Struct, gc=False):
@@ -92,9 +79,9 @@ class MessageBody(Struct, gc=False):
     type: str | None = None
     content: list[ContentBlock] | None = None
     stop_reason: str | None = None
-    stop_details: StopDetails | None = None
+    stop_details: object = None
     usage: Usage | None = None
-    error: ErrorBody | None = None
+    error: Any = None
 
 
 class StreamEvent(Struct, gc=False):
@@ -106,7 +93,7 @@ class StreamEvent(Struct, gc=False):
     content_block: ContentBlock | None = None
     message: MessageBody | None = None
     usage: Usage | None = None
-    error: ErrorBody | None = None
+    error: Any = None
 
 
 # A tuple, not a set: a malformed type may be a list or an object, which cannot be hashed.

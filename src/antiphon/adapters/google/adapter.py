@@ -7,19 +7,18 @@ has the project and the location in its URLs. Any other is the Gemini API, with 
 import math
 import re
 from collections.abc import Mapping
-from typing import ClassVar, cast
+from typing import ClassVar
 from urllib.parse import quote
 
-import msgspec
+from msgspec.structs import replace
 
 from antiphon.adapters.base import Adapter, ConfigSource, Decoder, Prompt, Provider, collect_names
 from antiphon.adapters.errors import ErrorInfo
 from antiphon.adapters.google.decode import GoogleDecoder
 from antiphon.adapters.google.encode import encode_body, is_before_gemini_3
-from antiphon.adapters.google.wire_types import ErrorBody, GenerateContentResponse
 from antiphon.adapters.json_access import parse_json
 from antiphon.protocol.errors import UpstreamError
-from antiphon.protocol.struct import InvalidValueError
+from antiphon.protocol.struct import InvalidValueError, JsonObject, as_array, as_object, as_string
 from antiphon.protocol.tools import WEB_SEARCH_TYPES
 from antiphon.transport.request import Credential, GoogleToken, Key, Upstream
 
@@ -142,9 +141,12 @@ class Google(Adapter):
         return super().decode_error(status, headers, body)
 
     def parse_error(self, status: int, headers: Mapping[str, str], body: object) -> ErrorInfo:
-        """Return the error in a body, which may be an array of one."""
-        error = find_error(body)
-        return error.info if error else super().parse_error(status, headers, body)
+        """Return the error in a body; the name of its status is the code."""
+        error, fields = super().parse_error(status, headers, body), find_error(body)
+        # Google answers 400 to an invalid key.
+        if any(detail.get("reason") == "API_KEY_INVALID" for detail in error_details(fields)):
+            return ErrorInfo(error.message, "authentication_error", "API_KEY_INVALID")
+        return replace(error, code=as_string(fields.get("status")) or error.code)
 
 
 def api_root_url(provider: Provider, url: str) -> str:
@@ -160,20 +162,20 @@ def api_root_url(provider: Provider, url: str) -> str:
     return f"{url}/{provider.api_version or ('v1beta1' if provider.project else 'v1beta')}"
 
 
-def find_error(body: object) -> ErrorBody | None:
-    """Return the error in a body, if there is one."""
+def find_error(body: object) -> JsonObject:
+    """Return the fields of the error in a body, if there is one."""
     # A request for a stream without `alt=sse` is answered by an array.
-    if isinstance(body, list) and body:
-        body = cast("list[object]", body)[0]
-    try:
-        return msgspec.convert(body, GenerateContentResponse).error
-    except msgspec.ValidationError:
-        return None
+    first = next(iter(as_array(body)), body)
+    return as_object(as_object(first).get("error"))
+
+
+def error_details(error: JsonObject) -> list[JsonObject]:
+    """Return the details of an error."""
+    return list(map(as_object, as_array(error.get("details"))))
 
 
 def retry_delay(body: bytes) -> str | None:
     """Return the whole seconds after which to retry; the body has them as `3.5s`."""
-    error = find_error(parse_json(body))
-    delays = (detail.retry_delay for detail in (error and error.details) or () if detail.retry_delay)
-    seconds = re.fullmatch(r"(\d+(?:\.\d+)?)s", next(delays, ""))
+    delays = (as_string(detail.get("retryDelay")) for detail in error_details(find_error(parse_json(body))))
+    seconds = re.fullmatch(r"(\d+(?:\.\d+)?)s", next(filter(None, delays), ""))
     return str(math.ceil(float(seconds[1]))) if seconds else None

@@ -18,6 +18,7 @@ from antiphon.adapters.json_access import to_json_text
 from antiphon.protocol import parts
 from antiphon.protocol.items import LogProb, UrlCitation
 from antiphon.protocol.parts import Finish, Part, Reason, Reasoning
+from antiphon.protocol.struct import as_object
 from antiphon.wire import sse
 
 REASONS: dict[str, Reason] = {
@@ -123,9 +124,11 @@ class GoogleDecoder(Decoder):
     def _decode_response(self, response: wire_types.GenerateContentResponse, decoded: list[Part]) -> None:
         if response.usage_metadata:
             decoded.append(response.usage_metadata.usage)
-        if error := response.error:
-            status = error.code if error.code and 400 <= error.code < 600 else 502
-            decoded.append(self.adapter.failure_part(error.info, status))
+        if response.error is not None:
+            code = as_object(response.error).get("code")
+            status = code if isinstance(code, int) and 400 <= code < 600 else 502
+            info = self.adapter.parse_error(status, {}, {"error": response.error})
+            decoded.append(self.adapter.failure_part(info, status))
         for candidate in response.candidates or ():
             # Only one candidate is requested; parts of another would mix with it.
             if not candidate.index:

@@ -6,7 +6,6 @@ from typing import Literal
 from msgspec import Struct
 
 from antiphon.adapters.base import JsonReader
-from antiphon.adapters.errors import ErrorInfo
 from antiphon.adapters.media import TokenLogprob, convert_logprobs
 from antiphon.protocol.items import LogProb
 from antiphon.protocol.parts import Usage
@@ -170,38 +169,13 @@ class UsageMetadata(GoogleStruct):
         )
 
 
-class ErrorDetail(GoogleStruct):
-    """A detail of an error."""
-
-    reason: str | None = None
-    retry_delay: str | None = None
-
-
-class ErrorBody(GoogleStruct):
-    """An error."""
-
-    code: int | None = None
-    message: str | None = None
-    status: str | None = None
-    details: list[ErrorDetail] | None = None
-
-    @property
-    def info(self) -> ErrorInfo:
-        """The error in the form of all adapters; its status name is the code."""
-        # Google answers 400 to an invalid key.
-        if any(detail.reason == "API_KEY_INVALID" for detail in self.details or ()):
-            return ErrorInfo(self.message or "", "authentication_error", "API_KEY_INVALID")
-        code = self.status or (str(self.code) if self.code else None)
-        return ErrorInfo(self.message or "", code=code)
-
-
 class GenerateContentResponse(GoogleStruct):
     """A chunk of a stream, or a complete response."""
 
     candidates: list[Candidate] | None = None
     prompt_feedback: PromptFeedback | None = None
     usage_metadata: UsageMetadata | None = None
-    error: ErrorBody | None = None
+    error: object = None
 
 
 _read_one = JsonReader(GenerateContentResponse)

@@ -1,6 +1,6 @@
 """The adapter for Chat Completions: options and tools of a request, and fallbacks.
 
-A server is an address, its quirks (`servers.py`) and the features it supports. If a server rejects
+A server is an address, its rules and the features it supports (`servers.py`). If a server rejects
 a request with a message that `servers.py` knows, the request is repeated without the
 feature, or through the Responses API.
 """
@@ -16,7 +16,7 @@ from antiphon.adapters.open_responses.adapter import OpenResponses
 from antiphon.adapters.openai_chat import servers
 from antiphon.adapters.openai_chat.decode import ChatDecoder
 from antiphon.adapters.openai_chat.encode import ChatMessagesEncoder
-from antiphon.adapters.openai_chat.servers import ChatQuirks
+from antiphon.adapters.openai_chat.servers import ChatServer
 from antiphon.protocol.errors import UpstreamError
 from antiphon.protocol.items import CUSTOM_TOOL_CALL, CUSTOM_TOOL_CALL_OUTPUT
 from antiphon.protocol.request import JsonSchemaFormat, Request
@@ -44,18 +44,17 @@ class ChatCompletions(Adapter):
 
     extension_items = frozenset({CUSTOM_TOOL_CALL, CUSTOM_TOOL_CALL_OUTPUT})
     path: ClassVar[str] = "/chat/completions"
-    quirks = ChatQuirks()
-    learnable_features = servers.LEARNABLE_FEATURES
+    server = ChatServer()
 
     def encode(self, prompt: Prompt) -> Upstream:
-        messages = ChatMessagesEncoder(prompt, self.quirks).encode()
+        messages = ChatMessagesEncoder(prompt, self.server).encode()
         body: JsonObject = {"model": prompt.model, "messages": messages}
         body |= self.encode_options(prompt)
         if prompt.request.tools:
             body |= self.encode_tools(prompt)
         if prompt.stream:
             body["stream"] = True
-            if self.quirks.requests_stream_usage:
+            if self.server.requests_stream_usage:
                 body["stream_options"] = {"include_usage": True}
         return Upstream(url=self.url(prompt), body=body)
 
@@ -72,7 +71,7 @@ class ChatCompletions(Adapter):
             # Without the fallback to chat: the server has just said that chat does not work.
             return OpenResponses(replace(self.provider, base_url=url), chat_fallback=False)
         feature = servers.unsupported_feature(error.status, message)
-        if feature is None or feature not in self.learnable_features - self.rejected_features:
+        if feature is None or feature not in self.server.learnable_features - self.rejected_features:
             return None
         # A copy, because requests that are under way still use this adapter.
         other = copy(self)
@@ -91,8 +90,8 @@ class ChatCompletions(Adapter):
         """Encode everything but messages and tools."""
         request = prompt.request
         fields: JsonObject = {name: getattr(request, name) for name in SHARED_FIELDS}
-        fields[self.quirks.seed_field] = request.seed
-        fields[self.quirks.max_tokens_field] = request.max_output_tokens
+        fields[self.server.seed_field] = request.seed
+        fields[self.server.max_tokens_field] = request.max_output_tokens
         if wants_logprobs(request):
             fields |= {"logprobs": True, "top_logprobs": request.top_logprobs}
         if request.service_tier not in ("auto", "default"):

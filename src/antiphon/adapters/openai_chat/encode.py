@@ -25,7 +25,7 @@ from antiphon.adapters.conversation import (
 )
 from antiphon.adapters.json_access import decode_as, drop_empty, normalize_arguments, to_json_text
 from antiphon.adapters.media import read_file, read_image
-from antiphon.adapters.openai_chat.servers import ChatQuirks
+from antiphon.adapters.openai_chat.servers import ChatServer
 from antiphon.adapters.openai_chat.wire_types import ChatSeal
 from antiphon.protocol.items import (
     CUSTOM_TOOL_CALL,
@@ -56,15 +56,15 @@ SHORT_CALL_ID = re.compile("[a-zA-Z0-9]{9}")
 class ChatMessagesEncoder:
     """Encodes one conversation."""
 
-    def __init__(self, prompt: Prompt, quirks: ChatQuirks) -> None:
+    def __init__(self, prompt: Prompt, server: ChatServer) -> None:
         self._prompt = prompt
-        self._quirks = quirks
+        self._server = server
         self._messages: list[JsonObject] = []
 
     def encode(self) -> list[JsonObject]:
         """Return the messages, instructions first; raises RequestError."""
         if self._prompt.request.instructions:
-            self._add_message(self._quirks.system_role, self._prompt.request.instructions)
+            self._add_message(self._server.system_role, self._prompt.request.instructions)
         turns = split_turns(self._prompt.items)
         for turn, with_reasoning in zip(turns, turns_with_reasoning(turns), strict=True):
             match turn.role:
@@ -73,7 +73,7 @@ class ChatMessagesEncoder:
                 case "tool":
                     self._add_outputs(turn.outputs)
                 case "system":
-                    role = self._quirks.system_role
+                    role = self._server.system_role
                     self._add_messages(turn.items, role, lambda part: [text_part(system_text(part))])
                 case "user":
                     self._add_messages(turn.items, "user", self._encode_part)
@@ -100,7 +100,7 @@ class ChatMessagesEncoder:
                     message.calls.append((item.call_id, call))
                 case Reasoning() if with_reasoning:
                     seal = decode_as(ChatSeal, item.encrypted_content)
-                    message.add_reasoning(item, seal or ChatSeal(field=self._quirks.reasoning_field))
+                    message.add_reasoning(item, seal or ChatSeal(field=self._server.reasoning_field))
                 case ExtensionItem(type=t) if t == CUSTOM_TOOL_CALL:
                     custom = decode_custom_call(item)
                     message.calls.append((custom.call_id, self._encode_custom_call(custom)))
@@ -109,7 +109,7 @@ class ChatMessagesEncoder:
         self._messages += message.encode()
 
     def _encode_call(self, call_id: str, name: str, arguments: str) -> JsonObject:
-        if self._quirks.has_openai_extensions:
+        if self._server.has_openai_extensions:
             arguments = arguments or "{}"
         else:
             arguments = normalize_arguments(arguments)
@@ -117,13 +117,13 @@ class ChatMessagesEncoder:
         return {"id": self._legal_call_id(call_id), "type": "function", "function": function}
 
     def _encode_custom_call(self, call: CustomCallFields) -> JsonObject:
-        if not self._quirks.has_openai_extensions:
+        if not self._server.has_openai_extensions:
             return self._encode_call(call.call_id, call.name, to_json_text({"input": call.input}))
         custom = {"name": make_legal_name(call.name), "input": call.input}
         return {"id": self._legal_call_id(call.call_id), "type": "custom", "custom": custom}
 
     def _legal_call_id(self, call_id: str) -> str:
-        if self._quirks.has_short_call_ids:
+        if self._server.has_short_call_ids:
             return make_legal_id(call_id, SHORT_CALL_ID, "", 9)
         return make_legal_id(call_id, LEGAL_CALL_ID)
 
@@ -156,7 +156,7 @@ class ChatMessagesEncoder:
                 return [{"type": "video_url", "video_url": {"url": part.video_url}}]
             case ExtensionContent():
                 return [{"type": "input_audio", "input_audio": part.get("input_audio")}]
-            case RefusalContent() if self._quirks.has_openai_extensions:
+            case RefusalContent() if self._server.has_openai_extensions:
                 return [{"type": "refusal", "refusal": part.refusal}]
             case _:
                 return [text_part(content_text(part))]

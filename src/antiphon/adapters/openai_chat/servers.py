@@ -76,9 +76,13 @@ def unsupported_feature(status: int, message: str) -> str | None:
     return next((match.expand(feature) for match, feature in matches if match), None)
 
 
-class ChatQuirks(Struct, frozen=True, kw_only=True):
-    """Field names and rules in which servers of this dialect differ."""
+class ChatServer(Struct, frozen=True, kw_only=True):
+    """One server, or one family of servers: its field names and rules, and what it supports."""
 
+    features: frozenset[str] = frozenset()
+    hosted_tools: frozenset[str] = frozenset()
+    learnable_features: frozenset[str] = LEARNABLE_FEATURES
+    """The features that are given up when an error of the server says that it lacks them."""
     system_role: str = "system"
     """The role of the message with the instructions."""
     max_tokens_field: str = "max_tokens"
@@ -92,16 +96,6 @@ class ChatQuirks(Struct, frozen=True, kw_only=True):
     """Whether the id of a call must be exactly nine letters and digits."""
     reasoning_field: str = ""
     """The field for reasoning that came without our seal; empty if such reasoning is not sent."""
-
-
-class ChatServer(Struct, frozen=True, kw_only=True):
-    """One server, or one family of servers: its quirks and what it supports."""
-
-    quirks: ChatQuirks = ChatQuirks()
-    features: frozenset[str]
-    hosted_tools: frozenset[str] = frozenset()
-    learnable_features: frozenset[str] = LEARNABLE_FEATURES
-    """The features that are given up when an error of the server says that it lacks them."""
 
 
 COMPATIBLE_FEATURES = frozenset(
@@ -118,7 +112,9 @@ OPENAI_FEATURES = COMPATIBLE_FEATURES - {"videos"} | set(
 
 COMPATIBLE = ChatServer(features=COMPATIBLE_FEATURES)
 OPENAI = ChatServer(
-    quirks=ChatQuirks(system_role="developer", max_tokens_field="max_completion_tokens", has_openai_extensions=True),
+    system_role="developer",
+    max_tokens_field="max_completion_tokens",
+    has_openai_extensions=True,
     features=OPENAI_FEATURES,
     hosted_tools=frozenset({CUSTOM_TOOL}),
     # What OpenAI's models lack is known by name; any other error is for the caller to see.
@@ -126,12 +122,14 @@ OPENAI = ChatServer(
 )
 MISTRAL = ChatServer(
     # Mistral rejects every field that it does not know, `stream_options` included.
-    quirks=ChatQuirks(seed_field="random_seed", requests_stream_usage=False, has_short_call_ids=True),
+    seed_field="random_seed",
+    requests_stream_usage=False,
+    has_short_call_ids=True,
     features=COMPATIBLE_FEATURES - {"logprobs", "user"},
 )
 DEEPSEEK = ChatServer(
     # DeepSeek rejects tool calls without the reasoning that led to them.
-    quirks=ChatQuirks(reasoning_field="reasoning_content"),
+    reasoning_field="reasoning_content",
     features=COMPATIBLE_FEATURES,
 )
 BY_HOST = {"api.mistral.ai": MISTRAL, "api.deepseek.com": DEEPSEEK}
