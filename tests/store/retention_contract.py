@@ -73,3 +73,45 @@ class RetentionContract:
         await store.end(ended_response(new_response("r"), status="cancelled", at=None))
         assert await store.sweep(responses_before=NOW, events_before=NOW) == 0
         assert await store.sweep(responses_before=2**40, events_before=0) == 1
+
+    async def test_a_chain_is_kept_until_its_newest_response_expires(self, store: Store) -> None:
+        await add_chain(store, ("a", None, 1), ("b", "a", 2), ("c", "b", 9))
+        await add_chain(store, ("fork", "a", 3), ("tip", "fork", 4))
+        assert await sweep_all(store, responses_before=NOW + 3, events_before=0, limit=2) == 0
+        # The fork is not continued any more; what it shares with the other branch is.
+        assert await sweep_all(store, responses_before=NOW + 9, events_before=0, limit=1) == 2
+        assert await find_all(store, "abc") == list("abc")
+        assert await store.read_history("c") is not None
+        assert await sweep_all(store, responses_before=NOW + 10, events_before=0, limit=2) == 3
+
+    async def test_a_chain_whose_newest_response_is_in_progress_is_kept(self, store: Store) -> None:
+        await add_chain(store, ("a", None, 1), ("b", "a", 2))
+        await store.begin(new_response("c", "b"), [])
+        for _ in range(2):
+            assert await sweep_all(store, responses_before=NOW + 99, events_before=0, limit=500) == 0
+        await store.end(ended_response(new_response("c", "b"), at=NOW + 50))
+        assert await sweep_all(store, responses_before=NOW + 50, events_before=0, limit=500) == 0
+        assert await sweep_all(store, responses_before=NOW + 200, events_before=0, limit=500) == 3
+
+    async def test_a_response_whose_continuation_was_deleted_expires(self, store: Store) -> None:
+        await add_chain(store, ("a", None, 1), ("b", "a", 5), ("c", "b", 6))
+        await store.delete("b")
+        assert await sweep_all(store, responses_before=NOW + 2, events_before=0, limit=500) == 1
+        assert await find_all(store, "abc") == ["c"]
+
+    async def test_a_chain_with_ends_out_of_order_expires_as_a_whole(self, store: Store) -> None:
+        await add_chain(store, ("a", None, 9), ("b", "a", 2), ("c", "b", 5), ("d", "c", 5))
+        assert await sweep_all(store, responses_before=NOW + 5, events_before=0, limit=1) == 0
+        assert await sweep_all(store, responses_before=NOW + 10, events_before=0, limit=3) == 4
+
+
+async def add_chain(store: Store, *responses: tuple[str, str | None, int]) -> None:
+    """Store responses that ended some seconds after NOW."""
+    for id, parent, seconds in responses:
+        await store.begin(new_response(id, parent), [])
+        await store.end(ended_response(new_response(id, parent), at=NOW + seconds))
+
+
+async def find_all(store: Store, ids: str) -> list[str]:
+    """Return the ids that are still stored."""
+    return [id for id in ids if await store.find(id)]

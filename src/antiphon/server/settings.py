@@ -83,7 +83,8 @@ class Settings:
 
     response_seconds: NonNegativeSeconds = 30 * 24 * 3600
     event_seconds: NonNegativeSeconds = 3600
-    """How long responses, and the events of background responses, are stored after their end."""
+    """How long responses, and the events of background responses, are stored after their end. A
+    response is kept as long as the newest one that continues it."""
 
     sweep_seconds: PositiveSeconds = 60
     """How often expired data is removed."""

@@ -189,6 +189,7 @@ class ResponseStore(Protocol):
     async def sweep(self, *, responses_before: int, events_before: int, limit: int = 500) -> int:
         """Delete responses and events that ended before given times; return how many rows.
 
+        A response that another one continues is kept as long as that one.
         Deletes at most `limit` rows, so that other writers do not wait long; call it until it
         returns 0.
         """

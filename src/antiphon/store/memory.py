@@ -193,14 +193,40 @@ class MemoryStore:
                 del record.events[:count]
                 record.swept += count
                 deleted += count
-            if not record.events and ended_at < responses_before and deleted < limit:
-                self._remove(record)
-                deleted += 1
+        deleted += self._sweep_responses(responses_before, limit - deleted)
         expired = [key for key, (_, saved) in self._threads.items() if saved < responses_before]
         for key in expired[: limit - deleted]:
             del self._threads[key]
             deleted += 1
         return deleted
+
+    def _sweep_responses(self, before: int, limit: int) -> int:
+        """Delete at most `limit` expired responses that no other one continues."""
+        children: dict[TenantKey, list[_ResponseRecord]] = {}
+        for record in self._records.values():
+            if record.has_parent:
+                children.setdefault((record.tenant, record.response.previous_response_id or ""), []).append(record)
+        deleted, is_done = 0, False
+        while not is_done:
+            is_done = True
+            # Newest first, and so children before their parents; `sorted` keeps the order of equal ones.
+            newest = reversed(self._records.values())
+            expired = [r for r in newest if r.ended_at is not None and r.ended_at < before]
+            for record in sorted(expired, key=lambda r: -(r.ended_at or 0)):
+                key = (record.tenant, record.response.id)
+                ends = [before if c.ended_at is None else c.ended_at for c in children.get(key, []) if self._has(c)]
+                if record.events or (not ends and deleted == limit):
+                    continue
+                is_done = is_done and ends != [] and max(ends) == record.ended_at
+                if ends:
+                    record.ended_at = max(ends)
+                else:
+                    self._remove(record)
+                    deleted += 1
+        return deleted
+
+    def _has(self, record: _ResponseRecord) -> bool:
+        return self._records.get(record.response.id) is record
 
     async def close(self) -> None:
         pass

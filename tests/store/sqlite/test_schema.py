@@ -2,7 +2,9 @@
 
 import json
 import re
+import logging
 import sqlite3
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -175,7 +177,8 @@ INSERT INTO conversation_history VALUES ('h', 'a', NULL, '{json.dumps({"messages
 
 
 @pytest.mark.anyio
-async def test_a_xaibo_database_is_imported_without_loss(tmp_path: Path) -> None:
+async def test_a_xaibo_database_is_imported_without_loss(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "antiphon.store")
     old = sqlite3.connect(tmp_path / "responses.db")
     old.executescript(XAIBO)
     old.close()
@@ -191,6 +194,9 @@ async def test_a_xaibo_database_is_imported_without_loss(tmp_path: Path) -> None
     assert await store.read_history("b") == History([user_message("i"), assistant_message("x")], ["a", "b"])
     assert await store.list_input_items("a", PageCursor()) == ItemPage([user_message("i")], has_more=False)
     assert [await store.find("running"), await store.find("broken")] == [None, None]
+    assert "2 of 4 responses of a Xaibo database were imported" in caplog.text
+    day_ago = int(time.time()) - 24 * 3600
+    assert await store.sweep(responses_before=day_ago, events_before=day_ago) == 0
     await store.close()
     connection = sqlite3.connect(tmp_path / "responses.db")
     kept = [

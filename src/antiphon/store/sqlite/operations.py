@@ -221,9 +221,25 @@ def sweep_expired(connection: sqlite3.Connection, responses_before: int, events_
         connection.execute(sql.SWEEP_EVENTS, {"id": id, "swept": swept + count})
         connection.execute(sql.SWEEP_LOG, {"id": id, "swept": swept + count})
         deleted += count
-    for statement in (sql.SWEEP_RESPONSES, sql.SWEEP_THREADS):
-        values = {"before": responses_before, "limit": limit - deleted}
-        deleted += connection.execute(statement, values).rowcount
+    deleted += _sweep_responses(connection, responses_before, limit - deleted)
+    values = {"before": responses_before, "limit": limit - deleted}
+    return deleted + connection.execute(sql.SWEEP_THREADS, values).rowcount
+
+
+def _sweep_responses(connection: sqlite3.Connection, before: int, limit: int) -> int:
+    """Delete at most `limit` expired responses that no other one continues."""
+    deleted, is_done = 0, False
+    while not is_done:
+        is_done = True
+        expired = connection.execute(sql.FIND_EXPIRED, {"before": before, "limit": limit - deleted})
+        for row in map(dict, expired.fetchall()):
+            end = connection.execute(sql.FIND_LAST_CHILD_END, row | {"before": before}).fetchone()[0]
+            if end is None:
+                deleted += connection.execute(sql.DELETE_RESPONSE, row).rowcount
+            else:
+                # From now on it expires with its newest child, and is not looked at before.
+                connection.execute(sql.KEEP_RESPONSE, row | {"end": end})
+            is_done = is_done and end == row["ended_at"]
     return deleted
 
 

@@ -9,7 +9,9 @@ next turn of the same thread; a later one starts a thread of its own and records
 `forked_from`. So a chain is one range of turns per thread, however long it is.
 """
 
+import logging
 import sqlite3
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import cast
@@ -23,6 +25,8 @@ from antiphon.protocol.struct import InvalidValueError, decode, decode_as, drop_
 from antiphon.store.base import TERMINAL_STATUSES
 from antiphon.store.sqlite import operations
 from antiphon.store.sqlite.sql import FLAG_COLUMNS, JSON_COLUMNS, SCALAR_COLUMNS, Row, input_to_rows, response_to_row
+
+logger = logging.getLogger("antiphon.store")
 
 Migration = Callable[[sqlite3.Connection], None]
 
@@ -63,7 +67,7 @@ CREATE TABLE responses (
     epoch INTEGER NOT NULL DEFAULT 0,
     last_seq INTEGER NOT NULL DEFAULT -1,
     swept INTEGER NOT NULL DEFAULT 0,       -- how many events retention has deleted, from the front
-    ended_at INTEGER                        -- null until the status is terminal
+    ended_at INTEGER                        -- retention counts from it; null until the status is terminal
 )""",
     # Ids are not unique here: clients replay items of earlier responses in their input.
     """
@@ -187,14 +191,19 @@ _XAIBO_ITEMS = "SELECT * FROM input_items_v0 WHERE response_id = ? ORDER BY rowi
 
 def _import_xaibo_responses(connection: sqlite3.Connection) -> None:
     """Add every response that has ended and can be read, parents before children."""
-    for row in connection.execute(_XAIBO_RESPONSES).fetchall():
+    found, imported = connection.execute(_XAIBO_RESPONSES).fetchall(), 0
+    # Retention counts from now: old responses must not be gone a minute after they were imported.
+    now: Row = {"ended_at": int(time.time())}
+    for row in found:
         with suppress(InvalidValueError, msgspec.DecodeError, TypeError):
             response = _decode_xaibo_response(row)
             if response.status in TERMINAL_STATUSES:
                 rows = connection.execute(_XAIBO_ITEMS, (response.id,))
                 input = input_to_rows(response, [_decode_xaibo_item(row) for row in rows])
-                new = response_to_row(response, response.created_at, "") | {"conversation": None, "request": b""}
+                new = response_to_row(response, 0, "") | {"conversation": None, "request": b""} | now
                 operations.begin_response(connection, response, new, input, None)
+                imported += 1
+    logger.info("%d of %d responses of a Xaibo database were imported", imported, len(found))
 
 
 def _decode_xaibo_response(row: sqlite3.Row) -> Response:
@@ -223,7 +232,11 @@ CREATE TABLE hashbrown_threads (
     connection.execute("CREATE INDEX hashbrown_threads_saved ON hashbrown_threads (saved_at)")
 
 
-MIGRATIONS: Sequence[Migration] = (_create_tables, _add_threads)
+def _index_forks(connection: sqlite3.Connection) -> None:
+    connection.execute("CREATE INDEX responses_forks ON responses (forked_from, turn) WHERE forked_from IS NOT NULL")
+
+
+MIGRATIONS: Sequence[Migration] = (_create_tables, _add_threads, _index_forks)
 
 
 def migrate(connection: sqlite3.Connection, migrations: Sequence[Migration] = MIGRATIONS) -> None:

@@ -132,11 +132,17 @@ SELECT id, swept, last_seq FROM responses
 WHERE ended_at < :before AND swept <= last_seq ORDER BY ended_at LIMIT :limit"""
 SWEEP_EVENTS = "DELETE FROM events WHERE response_id = :id AND seq < :swept"
 SWEEP_LOG = "UPDATE responses SET swept = :swept WHERE id = :id"
-SWEEP_RESPONSES = """
-DELETE FROM responses WHERE id IN (
-    SELECT id FROM responses
-    WHERE ended_at < :before AND swept > last_seq ORDER BY ended_at LIMIT :limit
-)"""
+# Newest first, and so children before their parents: a chain is deleted from its end.
+FIND_EXPIRED = """
+SELECT id, tenant, thread, turn, ended_at FROM responses
+WHERE ended_at < :before AND swept > last_seq ORDER BY ended_at DESC, turn DESC LIMIT :limit"""
+FIND_LAST_CHILD_END = """
+SELECT max(coalesce(ended_at, :before)) FROM (
+    SELECT ended_at, previous_response_id AS parent FROM responses WHERE thread = :thread AND turn = :turn + 1
+    UNION ALL
+    SELECT ended_at, previous_response_id FROM responses WHERE forked_from = :thread AND turn = :turn + 1
+) WHERE parent = :id"""
+KEEP_RESPONSE = "UPDATE responses SET ended_at = :end WHERE id = :id AND tenant = :tenant"
 SWEEP_THREADS = """
 DELETE FROM hashbrown_threads WHERE rowid IN (
     SELECT rowid FROM hashbrown_threads WHERE saved_at < :before ORDER BY saved_at LIMIT :limit
