@@ -1,8 +1,8 @@
 """The tables, their migrations, and query plans without table scans."""
 
 import json
-import re
 import logging
+import re
 import sqlite3
 import time
 from collections.abc import Iterator
