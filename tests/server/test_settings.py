@@ -19,6 +19,8 @@ NUMBERS = {choice.name: choice.default for choice in fields(Settings) if type(ch
 NEVER_NONE = {
     "agent_threads",
     "body_limit",
+    "total_body_limit",
+    "max_connections",
     "heartbeat_seconds",
     "sweep_seconds",
     "background_slots",

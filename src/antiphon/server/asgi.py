@@ -24,6 +24,9 @@ DIRECT_WRITE_KEY = "antiphon.direct"
 """Key of the scope: a `send`, and the `DirectWriter` that may replace it. The middleware puts its own
 `send` there, so that both are used only if no other middleware wraps it."""
 
+BODY_BUDGET_KEY = "antiphon.body_budget"
+"""Key of the scope: the `BudgetShare` for the body of the request, or for the messages of a WebSocket."""
+
 HEADERS_KEY = "antiphon.headers"
 """Key of the scope: the request's headers by name, cached."""
 
@@ -46,6 +49,35 @@ class DirectWriter(Protocol):
     def write(self, chunk: bytes) -> bool:
         """Write a chunk of the body; return False if `send` must be used."""
         ...
+
+
+class ByteBudget:
+    """How many bytes of requests the whole application may hold at the same time."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.used = 0
+
+
+class BudgetShare:
+    """The part of a budget that one request uses."""
+
+    def __init__(self, budget: ByteBudget) -> None:
+        self.budget = budget
+        self.size = 0
+        """How many bytes it uses."""
+
+    def resize(self, size: int) -> None:
+        """Use `size` bytes from now on; raises a 503 if the budget has no room for more."""
+        used = self.budget.used + size - self.size
+        if size > self.size and used > self.budget.limit:
+            raise server_busy_error("too many large requests at the same time")
+        self.budget.used, self.size = used, size
+
+
+def server_busy_error(reason: str) -> RequestError:
+    message = f"The server has {reason}. Try again in a moment."
+    return RequestError(message, type="server_error", code="server_busy", status=503).with_retry_after(1)
 
 
 class ClientDisconnected(Exception):
@@ -78,6 +110,7 @@ async def read_body(scope: Scope, receive: Receive, limit: int) -> bytes:
     length = header(scope, b"content-length")
     if length and length.isdigit() and int(length) > limit:
         raise body_too_large_error(limit)
+    share: BudgetShare | None = scope.get(BODY_BUDGET_KEY)
     chunks: list[bytes] = []
     size = 0
     while True:
@@ -88,6 +121,8 @@ async def read_body(scope: Scope, receive: Receive, limit: int) -> bytes:
         size += len(chunk)
         if size > limit:
             raise body_too_large_error(limit)
+        if share:
+            share.resize(size)
         chunks.append(chunk)
         if not event.get("more_body", False):
             return b"".join(chunks)

@@ -77,6 +77,7 @@ class GatewayMiddleware:
         self._api_key = settings.api_key
         self._allowed_origins = frozenset(settings.allowed_origins)
         self._allowed_hosts = frozenset(settings.allowed_hosts)
+        self._body_budget = asgi.ByteBudget(settings.total_body_limit)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request, and report every exception."""
@@ -84,6 +85,7 @@ class GatewayMiddleware:
             await self._app(scope, receive, send)
             return
         response = ResponseSender(scope, asgi.http_send(scope, send))
+        share = scope[asgi.BODY_BUDGET_KEY] = asgi.BudgetShare(self._body_budget)
         try:
             self._check_host(scope)
             self._check_origin(scope)
@@ -101,6 +103,7 @@ class GatewayMiddleware:
             await response.send_error(reported)
         finally:
             response.log_access()
+            share.resize(0)
             # It refers to the scope's owner: only the garbage collector could free both.
             scope.pop(asgi.DIRECT_WRITE_KEY, None)
 

@@ -51,6 +51,12 @@ class Settings:
     body_limit: PositiveInt = 64 * 1024 * 1024
     """Maximum size of a request in bytes. The specification allows files of 32 MiB."""
 
+    total_body_limit: PositiveInt = 256 * 1024 * 1024
+    """Maximum size in bytes of all requests together that the server works on; others get a 503."""
+
+    max_connections: PositiveInt = 2000
+    """How many clients may be connected at the same time; the requests of others get a 503."""
+
     commit_seconds: NonNegativeSeconds = 5.0
     """How long a stream waits for the model to start before it sends 200. Until then, an error can
     still be sent with its own status."""

@@ -19,7 +19,9 @@ from antiphon.engine.run import SERVER_STOPPING, Run, is_cancelled
 from antiphon.protocol.errors import RequestError, drop_tracebacks
 from antiphon.protocol.request import WebSocketCreate
 from antiphon.server.asgi import (
+    BODY_BUDGET_KEY,
     CLIENT_CLOSED_REQUEST,
+    BudgetShare,
     ClientDisconnected,
     Message,
     Receive,
@@ -63,6 +65,7 @@ class WebSocketSession:
         self._settings = settings
         self._dialect = dialect
         self._path = quote(scope["path"])
+        self._budget_share: BudgetShare = scope[BODY_BUDGET_KEY]
         self._request_id = str(scope.get("antiphon.request_id", "-"))
         self._outgoing = OutgoingQueue(settings.outlet_bytes)
         self._lanes = LaneScheduler(settings.body_limit)
@@ -117,9 +120,12 @@ class WebSocketSession:
                 self._send_error(turn.create, turn.lane)
                 self._evict_parent(turn)
                 return False
+        held, size = self._budget_share.size, len(data)
         try:
-            self._lanes.add(turn.lane, partial(self._run_turn, turn), len(data))
+            self._budget_share.resize(held + size)
+            self._lanes.add(turn.lane, partial(self._run_turn, turn, size), size)
         except RequestError as error:
+            self._budget_share.resize(held)
             self._send_error(error, turn.lane)
             return False
         return True
@@ -128,8 +134,8 @@ class WebSocketSession:
         sink = TurnSink(self._outgoing, self._dialect(), lane)
         sink.fail(report_error(error, self._dialect(), self._request_id))
 
-    async def _run_turn(self, message: ClientMessage) -> None:
-        """Respond to a message, and log it."""
+    async def _run_turn(self, message: ClientMessage, size: int) -> None:
+        """Respond to a message of `size` bytes, and log it."""
         started_at = time.perf_counter()
         include = () if isinstance(message.create, RequestError) else message.create.include
         dialect = self._dialect(frozenset(include))
@@ -147,6 +153,7 @@ class WebSocketSession:
             drop_tracebacks(error)
         finally:
             milliseconds = (time.perf_counter() - started_at) * 1000
+            self._budget_share.resize(self._budget_share.size - size)
             access_log.info("TURN %s %d %.1fms %s", self._path, sink.status, milliseconds, self._request_id)
         if sink.status >= 400:
             self._evict_parent(message)

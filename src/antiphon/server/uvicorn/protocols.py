@@ -28,7 +28,7 @@ from websockets.frames import CloseCode, Frame, Opcode
 
 from antiphon.protocol import struct
 from antiphon.protocol.errors import RequestError
-from antiphon.server.asgi import DIRECT_WRITE_KEY
+from antiphon.server.asgi import BODY_BUDGET_KEY, DIRECT_WRITE_KEY, BudgetShare, server_busy_error
 from antiphon.server.uvicorn.direct_write import ChunkWriter, HeaderBuffer
 
 logger = logging.getLogger("antiphon.server")
@@ -59,6 +59,7 @@ def encode_error_response(error: RequestError, headers: Sequence[tuple[bytes, by
     lines = [
         b"HTTP/1.1 %d %b" % (error.status, HTTPStatus(error.status).phrase.encode()),
         *(b"%b: %b" % header for header in headers),
+        *(f"{name}: {value}".encode() for name, value in error.headers.items()),
         b"content-type: application/json",
         b"content-length: %d" % len(body),
         b"connection: close",
@@ -110,6 +111,7 @@ class ConnectionLimits:
     header_count: int = 100
     write_buffer: int = 65536
     pipelined: int = 16
+    connections: int = 2000
     small_frames: int = 1000
     """How many control frames and tiny fragments a WebSocket may receive in `small_frame_seconds`."""
     small_frame_seconds: float = 10
@@ -363,6 +365,9 @@ class HardenedHttpProtocol(ClientConnection, HttpToolsProtocol):
 
     def _check_head(self) -> None:
         size = len(self.url) + self.header_size
+        # Not for `/healthz`: a process with many clients is alive.
+        if len(self.connections) > self.limits.connections and not self.url.endswith(b"/healthz"):
+            raise server_busy_error("too many connections")
         if size > self.limits.header_bytes or len(self.headers) > self.limits.header_count:
             raise headers_too_large_error(self.limits)
         check_request_head(self.parser.get_http_version(), self.url, self.headers)
@@ -474,6 +479,8 @@ class HardenedWebSocketProtocol(ClientConnection, WebSocketsSansIOProtocol):
         super().__init__(**arguments)
         self.limits = limits
         self.drain_seconds = drain_seconds
+        self.budget_share: BudgetShare | None = None
+        """The part of the application's budget that an incomplete message uses."""
         self.small_frames = 0
         self.small_frames_since = 0.0
 
@@ -483,6 +490,8 @@ class HardenedWebSocketProtocol(ClientConnection, WebSocketsSansIOProtocol):
         # The parser is a generator that refers to its own connection and to the last frame. After
         # an unclean close only the garbage collector could free that cycle, message included.
         self.conn.parser.close()
+        if self.budget_share:
+            self.budget_share.resize(0)
 
     @property
     def is_paused(self) -> bool:
@@ -490,6 +499,13 @@ class HardenedWebSocketProtocol(ClientConnection, WebSocketsSansIOProtocol):
 
     def parse(self, data: memoryview) -> None:
         WebSocketsSansIOProtocol.data_received(self, cast("bytes", data))
+        if self.budget_share is None and (share := getattr(self, "scope", {}).get(BODY_BUDGET_KEY)):
+            self.budget_share = BudgetShare(share.budget)
+        if self.budget_share:
+            try:
+                self.budget_share.resize(len(self.conn.reader.buffer) + sum(map(len, self.frames)))
+            except RequestError as error:
+                self._fail(CloseCode.TRY_AGAIN_LATER, str(error))
 
     async def receive(self) -> ASGIReceiveEvent:
         message = await super().receive()

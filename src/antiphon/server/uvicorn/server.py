@@ -82,8 +82,8 @@ class GatewayServer(uvicorn.Server):
 
 def uvicorn_config(app: AsgiApp, host: str, port: int, settings: Settings | None = None) -> uvicorn.Config:
     """Return uvicorn's configuration for an application."""
-    limits = ConnectionLimits()
     settings = settings or Settings()
+    limits = ConnectionLimits(connections=settings.max_connections)
     return uvicorn.Config(
         cast("type[object]", app),  # pyright: ignore[reportArgumentType]
         host=host,
