@@ -1,8 +1,17 @@
 """The context cache, and histories loaded from the store."""
 
+import tracemalloc
+
 import pytest
 
-from antiphon.engine.persistence import ITEM_OVERHEAD_BYTES, MAX_DELETED, Context, ContextCache, HistoryLoader
+from antiphon.engine.persistence import (
+    ITEM_OVERHEAD_BYTES,
+    MAX_DELETED,
+    Context,
+    ContextCache,
+    HistoryLoader,
+    estimate_size,
+)
 from antiphon.protocol import items
 from antiphon.protocol.errors import ErrorPayload, RequestError
 from antiphon.protocol.items import Item
@@ -11,7 +20,7 @@ from antiphon.store.memory import MemoryStore
 from tests.store.builders import assistant_message, ended_response, new_response, user_message
 
 HELLO = items.user_message("hello")
-SIZE = len(encode(HELLO)) + ITEM_OVERHEAD_BYTES
+SIZE = estimate_size(HELLO) + ITEM_OVERHEAD_BYTES
 
 
 class Clock:
@@ -294,3 +303,14 @@ async def test_on_a_connection_only_a_stored_response_continues_a_stored_respons
     loader = HistoryLoader(store, make_cache())
     assert (await load(loader, "a", local=make_cache())).items == tuple(turn)
     assert await load_error(loader, "a", local=make_cache(), stored=False) == not_found_payload("a")
+
+
+def test_the_size_of_an_item_is_estimated_without_a_copy() -> None:
+    long = items.user_message("x" * 5_000_000)
+    tracemalloc.start()
+    try:
+        size = Context().extend([long]).size
+        assert tracemalloc.get_traced_memory()[1] < 100_000
+    finally:
+        tracemalloc.stop()
+    assert 0 <= len(encode(long)) + ITEM_OVERHEAD_BYTES - size < 200

@@ -13,6 +13,7 @@ import time
 import uuid
 from collections import OrderedDict
 from collections.abc import Callable, Coroutine, Iterable, Sequence
+from typing import cast
 
 from msgspec import UNSET, Struct
 from msgspec.structs import replace
@@ -36,6 +37,18 @@ MAX_DELETED = 10_000
 """How many deleted responses are remembered."""
 
 
+def estimate_size(value: object) -> int:
+    """Estimate the size of a value in bytes, without a copy: it may hold megabytes of text."""
+    if isinstance(value, str | bytes):
+        return len(value)
+    if isinstance(value, Struct):
+        return sum([estimate_size(getattr(value, name)) for name in value.__struct_fields__])
+    if isinstance(value, dict):
+        value = cast("dict[object, object]", value)
+        return sum(map(estimate_size, value)) + sum(map(estimate_size, value.values()))
+    return sum(map(estimate_size, cast("list[object]", value))) if isinstance(value, list | tuple) else 8
+
+
 class Context(Struct, frozen=True):
     """All items up to the end of one response, the responses they belong to, and their size."""
 
@@ -46,7 +59,7 @@ class Context(Struct, frozen=True):
     def extend(self, items: Iterable[Item], *responses: str) -> "Context":
         """Return the context with more items, of further responses."""
         more = tuple(items)
-        size = self.size + sum(map(len, map(encode, more))) + ITEM_OVERHEAD_BYTES * len(more)
+        size = self.size + sum(map(estimate_size, more)) + ITEM_OVERHEAD_BYTES * len(more)
         return Context((*self.items, *more), (*self.responses, *responses), size)
 
 
