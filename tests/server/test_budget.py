@@ -14,7 +14,7 @@ from antiphon.protocol.errors import RequestError
 from antiphon.server.app import create_app
 from antiphon.server.asgi import BudgetShare, ByteBudget
 from antiphon.server.settings import Settings
-from antiphon.server.uvicorn.protocols import ConnectionLimits
+from antiphon.server.uvicorn.connection import ConnectionLimits
 from tests.http_client import WAIT, http_client, post_response, wait_until
 from tests.run_server import run_server, without_store
 from tests.server.gated_model import close_code

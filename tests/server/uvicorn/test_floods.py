@@ -13,7 +13,8 @@ import uvicorn
 from uvicorn.server import ServerState
 
 from antiphon.protocol.errors import RequestError
-from antiphon.server.uvicorn.protocols import ConnectionLimits, HardenedHttpProtocol, HardenedWebSocketProtocol
+from antiphon.server.uvicorn.connection import ConnectionLimits
+from antiphon.server.uvicorn.protocols import HardenedHttpProtocol, HardenedWebSocketProtocol
 from antiphon.wire.websocket import decode_message
 from tests.http_client import WAIT
 

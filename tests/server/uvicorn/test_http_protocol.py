@@ -11,8 +11,9 @@ from typing import Any, cast
 import pytest
 from websockets.sync.client import connect as connect_websocket
 
+from antiphon.server.uvicorn.connection import ConnectionLimits
 from antiphon.server.uvicorn.direct_write import HeaderBuffer
-from antiphon.server.uvicorn.protocols import ConnectionLimits, http_protocol
+from antiphon.server.uvicorn.protocols import http_protocol
 from tests.server.raw_client import (
     LONGER,
     SHORT,

@@ -19,7 +19,8 @@ from websockets.sync.connection import Connection
 
 from antiphon.server.app import create_app
 from antiphon.server.settings import Settings
-from antiphon.server.uvicorn.protocols import ConnectionLimits, http_protocol, websocket_protocol
+from antiphon.server.uvicorn.connection import ConnectionLimits
+from antiphon.server.uvicorn.protocols import http_protocol, websocket_protocol
 from antiphon.server.uvicorn.server import uvicorn_config
 from tests.http_client import WAIT, wait_until
 from tests.run_server import run_command

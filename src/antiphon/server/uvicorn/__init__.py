@@ -6,6 +6,7 @@ protocol classes). `TESTED_VERSIONS` names the releases they were checked agains
     server        the server process: configuration, start-up, draining, forced exit
     protocols     HTTP/1.1 and WebSocket connections with timeouts and size limits; rejects request
                   heads that two servers could read differently
+    connection    what both share: limits, fair parsing, and a timeout for clients that do not read
     direct_write  writes chunks of a streamed body without a task switch
 """
 

@@ -13,7 +13,6 @@ import secrets
 import socket
 from asyncio import AbstractEventLoop, Protocol, TimerHandle, Transport
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from enum import Enum, auto
 from functools import partial
 from http import HTTPStatus
@@ -29,6 +28,7 @@ from websockets.frames import CloseCode, Frame, Opcode
 from antiphon.protocol import struct
 from antiphon.protocol.errors import RequestError
 from antiphon.server.asgi import BODY_BUDGET_KEY, DIRECT_WRITE_KEY, BudgetShare, server_busy_error
+from antiphon.server.uvicorn.connection import ClientConnection, ConnectionLimits, cancel_timer
 from antiphon.server.uvicorn.direct_write import ChunkWriter, HeaderBuffer
 
 logger = logging.getLogger("antiphon.server")
@@ -96,27 +96,6 @@ def check_upgrade_request(headers: Headers) -> None:
         raise invalid_http_error("A request with a body cannot upgrade. Send it without Upgrade.")
 
 
-@dataclass(frozen=True)
-class ConnectionLimits:
-    """Limits of one connection. The size of a body is limited by `Settings.body_limit`."""
-
-    header_seconds: float = 10
-    body_stall_seconds: float = 10
-    body_total_seconds: float = 60
-    write_stall_seconds: float = 30
-    # Longer than the 60 seconds after which common load balancers drop an idle connection, so that
-    # they do not send a request on a connection that is being closed here.
-    keep_alive_seconds: float = 75
-    header_bytes: int = 65536
-    header_count: int = 100
-    write_buffer: int = 65536
-    pipelined: int = 16
-    connections: int = 2000
-    small_frames: int = 1000
-    """How many control frames and tiny fragments a WebSocket may receive in `small_frame_seconds`."""
-    small_frame_seconds: float = 10
-
-
 def headers_too_large_error(limits: ConnectionLimits) -> RequestError:
     return RequestError(
         f"The request line and headers exceed {limits.header_bytes} bytes or {limits.header_count} headers. "
@@ -171,83 +150,6 @@ class PausableFlowControl(FlowControl):
             self._paused_total += self._loop.time() - self._paused_at
             super().resume_reading()
             self._on_resume()
-
-
-MAX_PARSED_UNITS = 128
-"""How many frames or chunks one connection parses per iteration of the loop; a piece may exceed it."""
-
-
-class ClientConnection(Protocol):
-    """What HTTP and WebSocket connections share: fair parsing, and a timeout for clients that do not read.
-
-    A read of 256 kB can hold 40,000 empty frames or chunks, which take a second to parse. It is
-    parsed in pieces, and a connection parses only a limited number per iteration of the loop.
-    """
-
-    loop: AbstractEventLoop
-    transport: Transport
-    limits: ConnectionLimits
-    piece_size: int
-    """How many bytes are parsed before frames or chunks are counted."""
-    unparsed: memoryview | bytes = b""
-    parsed_units = 0
-    """How many frames or chunks were parsed in this iteration."""
-    write_timer: TimerHandle | None = None
-
-    @property
-    def is_paused(self) -> bool:
-        """Whether the application must first take what was parsed."""
-        raise NotImplementedError
-
-    def parse(self, data: memoryview) -> None:
-        """Parse a piece of the received bytes."""
-        raise NotImplementedError
-
-    def data_received(self, data: bytes) -> None:
-        if self.unparsed:
-            self.unparsed = b"".join((self.unparsed, data))
-            self.continue_parsing()
-        else:
-            self.unparsed = memoryview(data)
-            self._parse_pieces()
-
-    def continue_parsing(self) -> None:
-        """Parse what is left in the next iteration of the loop; read nothing more until then."""
-        if self.unparsed and not self.transport.is_closing():
-            self.transport.pause_reading()
-            self.loop.call_soon(self._parse_pieces)
-
-    def _parse_pieces(self) -> None:
-        self.parsed_units = 0
-        while self.unparsed and not self.is_paused and not self.transport.is_closing():
-            if self.parsed_units > MAX_PARSED_UNITS:
-                self.continue_parsing()
-                return
-            rest = memoryview(self.unparsed)
-            self.unparsed = rest[self.piece_size :]
-            self.parse(rest[: self.piece_size])
-        if self.transport.is_closing():
-            self.unparsed = b""
-        elif not self.is_paused:
-            self.transport.resume_reading()
-
-    def waits_for_client(self) -> bool:
-        """Return whether data is buffered that only the client, by reading, can release."""
-        return self.transport.get_write_buffer_size() > 0
-
-    def start_write_timer(self) -> None:
-        """Abort the connection if the client reads nothing for `write_stall_seconds`."""
-        self.write_timer = _cancel_timer(self.write_timer)
-        if self.waits_for_client():
-            size = self.transport.get_write_buffer_size()
-            self.write_timer = self.loop.call_later(self.limits.write_stall_seconds, self._check_progress, size)
-
-    def _check_progress(self, size: int) -> None:
-        """Abort unless less than `size` is left to read; a slow client may take as long as it needs."""
-        if self.waits_for_client() and self.transport.get_write_buffer_size() >= size:
-            self.transport.abort()
-        else:
-            self.start_write_timer()
 
 
 class HardenedHttpProtocol(ClientConnection, HttpToolsProtocol):
@@ -395,12 +297,12 @@ class HardenedHttpProtocol(ClientConnection, HttpToolsProtocol):
     def _enter_phase(self, phase: ConnectionPhase) -> None:
         self.phase = phase
         self.phase_started_at = self.last_data_at = self.clock.now()
-        self.read_timer = _cancel_timer(self.read_timer)
+        self.read_timer = cancel_timer(self.read_timer)
 
     def _finish(self) -> None:
         self._enter_phase(ConnectionPhase.CLOSED)
         self.pending_error = None
-        self.write_timer = _cancel_timer(self.write_timer)
+        self.write_timer = cancel_timer(self.write_timer)
 
     def _seconds_left(self) -> float:
         deadline = self.phase_started_at + self.limits.header_seconds
@@ -485,7 +387,7 @@ class HardenedWebSocketProtocol(ClientConnection, WebSocketsSansIOProtocol):
         self.small_frames_since = 0.0
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self.write_timer = _cancel_timer(self.write_timer)
+        self.write_timer = cancel_timer(self.write_timer)
         super().connection_lost(exc)
         # The parser is a generator that refers to its own connection and to the last frame. After
         # an unclean close only the garbage collector could free that cycle, message included.
@@ -562,7 +464,7 @@ class HardenedWebSocketProtocol(ClientConnection, WebSocketsSansIOProtocol):
         self.start_write_timer()
 
     def resume_writing(self) -> None:
-        self.write_timer = _cancel_timer(self.write_timer)
+        self.write_timer = cancel_timer(self.write_timer)
         super().resume_writing()
 
     def keepalive_timeout(self) -> None:
@@ -606,8 +508,3 @@ def _mark_disconnected(cycle: RequestResponseCycle) -> None:
     """Make `receive` return `http.disconnect`, and have `send` discard its messages."""
     cycle.disconnected = True
     cycle.message_event.set()
-
-
-def _cancel_timer(timer: TimerHandle | None) -> None:
-    if timer is not None:
-        timer.cancel()

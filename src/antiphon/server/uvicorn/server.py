@@ -13,7 +13,8 @@ import uvicorn
 from antiphon.server.asgi import AsgiApp
 from antiphon.server.service import Service, find_service
 from antiphon.server.settings import Settings
-from antiphon.server.uvicorn.protocols import ConnectionLimits, http_protocol, websocket_protocol
+from antiphon.server.uvicorn.connection import ConnectionLimits
+from antiphon.server.uvicorn.protocols import http_protocol, websocket_protocol
 
 HARD_STOP_SECONDS = 5
 """How long after the drain interrupted responses may take to be stored as failed."""
