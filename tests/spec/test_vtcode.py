@@ -10,7 +10,7 @@ from antiphon.protocol.parts import Call, Finish, Text
 from antiphon.protocol.parts import Reasoning as Thinking
 from antiphon.protocol.request import Request
 from antiphon.protocol.response import IncompleteDetails, Response
-from antiphon.protocol.rules import ITEM_FINAL_STATUSES, ITEM_STATUS_TRANSITIONS
+from antiphon.protocol.rules import ITEM_FINAL_STATUSES, ITEM_START_STATUSES
 from antiphon.protocol.struct import InvalidValueError, is_extension_type
 from tests.protocol.builders import (
     LATER,
@@ -54,7 +54,7 @@ def test_a_response_object_is_created_and_completed():
 def test_an_item_passes_through_its_states():
     [added] = [event for event in synthesize(Text("Hello")) if isinstance(event, OutputItemAdded)]
     assert added.item == Message(id="msg_0", status="in_progress", role="assistant", content=[])
-    assert "completed" in ITEM_STATUS_TRANSITIONS["in_progress"]
+    assert {"in_progress"} == ITEM_START_STATUSES
     assert {"completed", "incomplete", "failed"} == ITEM_FINAL_STATUSES
     call = FunctionCall.of("f", {}, call_id="call_1", id="fc_1")
     assert call.status == "in_progress"

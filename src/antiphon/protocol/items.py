@@ -271,11 +271,7 @@ class ExtensionItem(ExtensionStruct):
 
     @classmethod
     def of(cls, slug: str, name: str, *, id: str, **data: object) -> "ExtensionItem":
-        """Return an extension item in progress.
-
-        >>> ExtensionItem.of("vtcode", "file_change", id="item_1", path="a.py").type
-        'vtcode:file_change'
-        """
+        """Return an extension item in progress, of the type `slug:name`."""
         type = f"{slug}:{name}"
         if not is_extension_type(type):
             raise InvalidValueError("type", f"'{type}' is not of the form slug:name")

@@ -35,11 +35,7 @@ class ResponseUsage(ProtocolStruct):
 
     @classmethod
     def of(cls, input: int, output: int, *, cached: int = 0, reasoning: int = 0) -> "ResponseUsage":
-        """Return a usage whose total is the sum of input and output.
-
-        >>> Usage.of(1000, 200, cached=500).total_tokens
-        1200
-        """
+        """Return a usage whose total is the sum of input and output."""
         return cls(
             input_tokens=input,
             output_tokens=output,

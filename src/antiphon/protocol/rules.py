@@ -9,16 +9,9 @@ from typing import NamedTuple
 
 from antiphon.protocol.events import TEXT_KINDS
 
-ITEM_STATUS_TRANSITIONS: dict[str, frozenset[str]] = {
-    "in_progress": frozenset({"incomplete", "completed", "failed"}),
-    "incomplete": frozenset(),
-    "completed": frozenset(),
-    "failed": frozenset(),
-}
-"""The statuses that may follow each status of an item; `failed` is for extension items."""
-
-ITEM_START_STATUSES = frozenset(s for s, following in ITEM_STATUS_TRANSITIONS.items() if following)
-ITEM_FINAL_STATUSES = ITEM_STATUS_TRANSITIONS.keys() - ITEM_START_STATUSES
+ITEM_START_STATUSES = frozenset({"in_progress"})
+ITEM_FINAL_STATUSES = frozenset({"incomplete", "completed", "failed"})
+"""The statuses in which an item may be added, and be done; `failed` is for extension items."""
 
 RESPONSE_TRANSITIONS: dict[str, frozenset[str]] = {
     # The empty name stands for the start of the stream.

@@ -322,15 +322,12 @@ def _find_invalid_entry(raw: object, annotation: object) -> str:
     """Return the path of the entry that does not fit; msgspec does not report it."""
     entries: list[tuple[str, object]] = [(f"[{index}]", [entry]) for index, entry in enumerate(as_array(raw))]
     entries += [(f".{name[:80]}", {name: member}) for name, member in as_object(raw).items()]
-    return next((place for place, alone in entries if not _converts(alone, annotation)), "")
-
-
-def _converts(raw: object, annotation: object) -> bool:
-    try:
-        msgspec.convert(raw, annotation)
-    except msgspec.ValidationError:
-        return False
-    return True
+    for place, alone in entries:
+        try:
+            msgspec.convert(alone, annotation)
+        except msgspec.ValidationError:
+            return place
+    return ""
 
 
 _JSON_NAMES: dict[type, str] = {

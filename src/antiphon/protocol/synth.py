@@ -53,7 +53,6 @@ class SingleMessageSynth(ItemSynth):
         super().add_text(part)
 
     def add_refusal(self, part: parts.Refusal) -> None:
-        """Add text to the refusal of the message."""
         super().add_refusal(part if (part.key, part.part) == FIRST_TEXT else parts.Refusal(part.text))
 
     def add_annotation(self, part: parts.Annotation) -> None:

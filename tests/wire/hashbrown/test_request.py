@@ -10,7 +10,7 @@ from antiphon.protocol.errors import RequestError
 from antiphon.protocol.items import FunctionCall, FunctionCallOutput, InputText, Item, Message, OutputText, Reasoning
 from antiphon.protocol.request import JsonObjectFormat, JsonSchemaFormat, Request, TextConfig
 from antiphon.protocol.tools import FunctionTool, Tool
-from antiphon.wire.hashbrown.request import HashbrownRequest, Json, assistant_message, decode_hashbrown
+from antiphon.wire.hashbrown.request import HashbrownRequest, Json, assistant_message, continue_thread, decode_hashbrown
 
 SCHEMA: Json = {"$schema": "http://json-schema.org/draft-07/schema#", "type": "object"}
 HI: Json = {"role": "user", "content": "hi"}
@@ -33,7 +33,7 @@ def body(**fields: Any) -> Json:
 
 def decode_request(saved: list[Json] | None = None, **fields: Any) -> HashbrownRequest:
     """Return a decoded request that continues a thread."""
-    return decode_hashbrown(body(**fields)).continue_thread(saved or [])
+    return continue_thread(*decode_hashbrown(body(**fields)), saved or [])
 
 
 def items(*messages: Json, saved: list[Json] | None = None) -> list[Item]:
@@ -71,7 +71,7 @@ def test_every_field_is_converted() -> None:
 
 
 def test_a_minimal_request() -> None:
-    decoded = decode_hashbrown({"model": "m", "messages": [HI]}).continue_thread([])
+    decoded = continue_thread(*decode_hashbrown({"model": "m", "messages": [HI]}), [])
     assert decoded.request == Request(model="m", input=[user("hi")], stream=True, store=False)
 
 

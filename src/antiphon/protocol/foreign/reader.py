@@ -22,7 +22,7 @@ from antiphon.protocol.foreign.strict import ForeignChecker
 from antiphon.protocol.items import FunctionCall, Item, Message
 from antiphon.protocol.response import Response, ResponseError
 from antiphon.protocol.struct import InvalidValueError, JsonObject, as_object, omit
-from antiphon.protocol.surrogates import SurrogateJoiner
+from antiphon.protocol.surrogates import SurrogateJoiner, repair_surrogates
 
 UNREADABLE = "antiphon:unreadable"
 EMPTY_RESPONSE = Response(id="", created_at=0, model="")
@@ -160,7 +160,7 @@ class ForeignReader:
     def _join_surrogates(self, sent: JsonObject) -> JsonObject:
         """Hold back half of a surrogate pair until the next delta brings the other half."""
         delta = sent.get("delta")
-        if not isinstance(delta, str) or not (self._joiners or _has_surrogate(delta)):
+        if not isinstance(delta, str) or not (self._joiners or delta != repair_surrogates(delta)):
             return sent
         key = repr(_delta_key(sent))
         joiner = self._joiners.setdefault(key, SurrogateJoiner())
@@ -220,10 +220,6 @@ class ForeignReader:
 def _delta_key(fields: JsonObject) -> tuple[object, ...]:
     get = fields.get
     return (get("type"), get("item_id"), get("output_index"), get("content_index"), get("summary_index"))
-
-
-def _has_surrogate(text: str) -> bool:
-    return not text.isascii() and any("\ud800" <= letter <= "\udfff" for letter in text)
 
 
 def _finish_item(item: Item, status: str) -> Item:

@@ -30,10 +30,11 @@ from antiphon.server.threads import StoredThreads, ThreadError, ThreadStorage
 from antiphon.wire.hashbrown import frames
 from antiphon.wire.hashbrown.frames import HashbrownDialect
 from antiphon.wire.hashbrown.request import (
+    HashbrownBody,
     HashbrownRequest,
-    IncomingHashbrownRequest,
     Json,
     assistant_message,
+    continue_thread,
     decode_hashbrown,
     merge_messages,
     strip_metadata,
@@ -112,16 +113,16 @@ class HashbrownRun:
     async def run(self, body: object) -> None:
         """Process a request; an error becomes the last frame."""
         try:
-            await self._run(decode_hashbrown(body))
+            await self._run(*decode_hashbrown(body))
         except Exception as error:  # noqa: BLE001 - a process boundary, like the middleware
             failure = report_error(error, self.dialect, self.request_id)
             payload = self._client_payload(failure.payload, isinstance(error, RequestError))
             self.stream.buffer(frames.add_length(frames.error_frame_json(payload, headers=failure.headers)))
             drop_tracebacks(error)
 
-    async def _run(self, message: IncomingHashbrownRequest) -> None:
-        thread_id = message.body.thread_id
-        load_only = message.body.operation == "load-thread"
+    async def _run(self, body: HashbrownBody, messages: Sequence[Json]) -> None:
+        thread_id = body.thread_id
+        load_only = body.operation == "load-thread"
         if load_only and thread_id is None:
             advice = "There is no thread to load. Send its id as 'threadId'."
             raise RequestError(advice, param="threadId", code="missing_required_parameter")
@@ -130,7 +131,7 @@ class HashbrownRun:
             saved = await self._load_thread(thread_id, include_messages=load_only)
         if saved is None or load_only:
             return
-        self.request = request = message.continue_thread(saved)
+        self.request = request = continue_thread(body, messages, saved)
         self.dialect.client_functions = request.client_functions
         self.dialect.warnings = request.warnings
         run = await self.engine.create_run(request.request, self.stream, synth_options=SYNTH_OPTIONS)

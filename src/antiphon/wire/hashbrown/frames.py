@@ -119,11 +119,7 @@ OUR_CODES = TRANSPORT_CODES | {
 
 
 def to_camel_case(name: str) -> str:
-    """Return a field's name in camel case.
-
-    >>> to_camel_case("content_index")
-    'contentIndex'
-    """
+    """Return a field's name in camel case: `contentIndex` for `content_index`."""
     first, *others = name.split("_")
     return first + "".join(word.capitalize() for word in others)
 

@@ -51,11 +51,7 @@ BEFORE_TEXT, BEFORE_CALL = "before_text", "before_call"
 
 
 def merge_messages(saved: Sequence[Json], incoming: Sequence[Json]) -> list[Json]:
-    """Return a thread's messages and the new ones; the longest overlap is included once.
-
-    >>> merge_messages([{"role": "user", "content": "a"}], [{"role": "user", "content": "a"}])
-    [{'role': 'user', 'content': 'a'}]
-    """
+    """Return a thread's messages and the new ones; the longest overlap is included once."""
     return [*saved, *incoming[count_overlap(saved, incoming) :]]
 
 
@@ -230,58 +226,50 @@ class HashbrownRequest:
         return PARAM_NAMES.get(param, param)
 
 
-@dataclass(frozen=True, slots=True)
-class IncomingHashbrownRequest:
-    """A decoded request, before its thread is loaded."""
-
-    body: HashbrownBody
-    messages: Sequence[Json]
-
-    def continue_thread(self, saved: Sequence[Json]) -> HashbrownRequest:
-        """Return the request with a thread's messages before its own; raises RequestError."""
-        visible = [strip_metadata(message) for message in saved]
-        # Errors must name the message by its index in the body, so overlapping ones are counted.
-        skipped = count_overlap(visible, self.messages)
-        try:
-            # A `threads` object of the user's own may return anything.
-            earlier = cast("list[HashbrownMessage]", decode_as(list[HashbrownMessage], list(saved)))
-        except InvalidValueError as error:
-            reason = f"the thread contains an invalid message{error.path}: {error.reason}"
-            raise RequestError.from_invalid_value(InvalidValueError("threadId", reason)) from None
-        body = self.body
-        transcript = HashbrownTranscript()
-        for message in earlier:
-            transcript.add_message(message, "threadId")
-        for index, message in enumerate(body.messages[skipped:], skipped):
-            transcript.add_message(message, f"messages[{index}]")
-        return HashbrownRequest(
-            body=body,
-            messages=[*saved, *self.messages[skipped:]],
-            request=Request(
-                model=body.model,
-                input=transcript.items,
-                instructions=body.system or None,
-                tools=[
-                    FunctionTool(name=tool.name, description=tool.description, parameters=tool.parameters)
-                    for tool in body.tools
-                ],
-                tool_choice=body.tool_choice,
-                text=TextConfig(format=_convert_format(body)),
-                stream=True,
-                store=False,
-            ),
-            item_paths=transcript.item_paths,
-            warnings=[make_unused_warning(name) for name in (*drop_none(body.extra or {}), *transcript.unused_fields)],
-        )
-
-
-def decode_hashbrown(raw: object) -> IncomingHashbrownRequest:
-    """Decode a request; raises RequestError with the parameter."""
+def decode_hashbrown(raw: object) -> tuple[HashbrownBody, Sequence[Json]]:
+    """Return the body of a request, and its messages as they were sent; raises RequestError."""
     try:
-        body = decode(HashbrownBody, raw)
+        return decode(HashbrownBody, raw), cast("dict[str, list[Json]]", raw)["messages"]
     except InvalidValueError as error:
         raise RequestError.from_invalid_value(error) from None
-    return IncomingHashbrownRequest(body, cast("dict[str, list[Json]]", raw)["messages"])
+
+
+def continue_thread(body: HashbrownBody, sent: Sequence[Json], saved: Sequence[Json]) -> HashbrownRequest:
+    """Return the request with a thread's messages before those that were sent; raises RequestError."""
+    visible = [strip_metadata(message) for message in saved]
+    # Errors must name the message by its index in the body, so overlapping ones are counted.
+    skipped = count_overlap(visible, sent)
+    try:
+        # A `threads` object of the user's own may return anything.
+        earlier = cast("list[HashbrownMessage]", decode_as(list[HashbrownMessage], list(saved)))
+    except InvalidValueError as error:
+        reason = f"the thread contains an invalid message{error.path}: {error.reason}"
+        raise RequestError.from_invalid_value(InvalidValueError("threadId", reason)) from None
+    transcript = HashbrownTranscript()
+    for message in earlier:
+        transcript.add_message(message, "threadId")
+    for index, message in enumerate(body.messages[skipped:], skipped):
+        transcript.add_message(message, f"messages[{index}]")
+    unused = (*drop_none(body.extra or {}), *transcript.unused_fields)
+    return HashbrownRequest(
+        body=body,
+        messages=[*saved, *sent[skipped:]],
+        request=Request(
+            model=body.model,
+            input=transcript.items,
+            instructions=body.system or None,
+            tools=[
+                FunctionTool(name=tool.name, description=tool.description, parameters=tool.parameters)
+                for tool in body.tools
+            ],
+            tool_choice=body.tool_choice,
+            text=TextConfig(format=_convert_format(body)),
+            stream=True,
+            store=False,
+        ),
+        item_paths=transcript.item_paths,
+        warnings=[make_unused_warning(name) for name in unused],
+    )
 
 
 def _convert_format(body: HashbrownBody) -> OutputFormat:
