@@ -265,19 +265,16 @@ class FeatureFilter:
         if feature and feature not in self._available and not self._adapter.supports_item(feature):
             name, advice = CONTENT_ADVICE.get(feature, (f"'{part.type}'", ""))
             self._raise_unsupported(name, path, advice)
-        match part:
-            case InputImage() if part.detail != "auto" and "image_detail" not in self._available:
-                message = f"Images have no 'detail' at {self._provider_name}; it was not sent."
-                self._prompt.warn("unsupported_parameter", message, f"{path}.detail")
-                return replace(part, detail="auto")
-            case ExtensionContent() if feature == "audio":
-                try:
-                    read_audio(part)
-                except ValueError as error:
-                    message = f"This '{part.type}' cannot be sent: {error}."
-                    raise self._prompt.unsupported_error(message, path) from None
-            case _:
-                pass
+        if isinstance(part, InputImage) and part.detail != "auto" and "image_detail" not in self._available:
+            message = f"Images have no 'detail' at {self._provider_name}; it was not sent."
+            self._prompt.warn("unsupported_parameter", message, f"{path}.detail")
+            return replace(part, detail="auto")
+        if isinstance(part, ExtensionContent) and feature == "audio":
+            try:
+                read_audio(part)
+            except ValueError as error:
+                message = f"This '{part.type}' cannot be sent: {error}."
+                raise self._prompt.unsupported_error(message, path) from None
         return part
 
 

@@ -29,14 +29,6 @@ ANSWER_TOOL_NAME = "final_answer"
 ANY_OBJECT: dict[str, object] = {"type": "object", "additionalProperties": True}
 
 
-def needs_answer_tool(adapter: Adapter, prompt: Prompt) -> bool:
-    """Return whether the prompt's format needs the tool."""
-    feature = format_feature(prompt.request)
-    available = adapter.available_features(prompt)
-    works_with_tools = not prompt.request.tools or "tools_with_format" in available
-    return feature is not None and not (feature in available and works_with_tools)
-
-
 def make_answer_tool(request: Request) -> FunctionTool:
     """Return the tool for the answer, with a name that none of the client's tools has."""
     taken = {tool.name for tool in request.tools if isinstance(tool, FunctionTool)}
@@ -192,7 +184,9 @@ def encode_prompt(adapter: Adapter, prompt: Prompt) -> tuple[Upstream, Decoder]:
     dropped.
     """
     supported = remove_unsupported(adapter, prompt)
-    if not needs_answer_tool(adapter, supported):
+    feature, available = format_feature(supported.request), adapter.available_features(supported)
+    works_with_tools = not supported.request.tools or "tools_with_format" in available
+    if feature is None or (feature in available and works_with_tools):
         return adapter.encode(supported), adapter.decoder(supported)
     tool = make_answer_tool(supported.request)
     forced = add_answer_tool(adapter, supported, tool)

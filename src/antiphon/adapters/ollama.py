@@ -263,7 +263,6 @@ class OllamaDecoder(Decoder):
         return True
 
     def decode_chunk(self, chunk: object) -> Iterable[Part]:
-        """Decode one line."""
         line = read_line(cast("bytes", chunk))
         if line.error is not None:
             return (self.adapter.failure_part(parse_ollama_error({"error": line.error})),)

@@ -137,7 +137,6 @@ class Bedrock(Adapter):
 
     def parse_error(self, status: int, headers: Mapping[str, str], body: object) -> ErrorInfo:
         """Return the error in a body; its code is the exception's name."""
-        del status
         error, fields = parse_error(body), as_object(body)
         name = headers.get("x-amzn-errortype") or fields.get("__type") or error.code or error.type
         # AWS writes "com.amazonaws.x#NameException:http://…", or any part of it.

@@ -85,7 +85,7 @@ class BedrockDecoder(Decoder):
             return self._decode_delta(event.content_block_index, event.delta)
         return self._decode_event(str(type), event)
 
-    def _decode_event(self, type: str, event: wire_types.StreamEvent) -> Sequence[Part]:
+    def _decode_event(self, type: str, event: wire_types.ConverseEvent) -> Sequence[Part]:
         match type:
             case "contentBlockStart" if event.start and event.start.tool_use:
                 return self._start_call(event.content_block_index, event.start.tool_use)
@@ -99,7 +99,9 @@ class BedrockDecoder(Decoder):
                 return ()
 
     def decode_body(self, body: bytes) -> Sequence[Part]:
-        response = wire_types.read_response(body)
+        response = wire_types.read_event(body)
+        if response.output is None:
+            raise ValueError("the response has no output")
         message = response.output.message
         decoded: list[Part] = []
         for index, block in enumerate((message and message.content) or ()):

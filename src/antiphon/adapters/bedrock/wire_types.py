@@ -59,9 +59,16 @@ class Usage(Struct, rename="camel", gc=False):
     cache_write_input_tokens: int | None = None
 
 
-class StreamEvent(Struct, rename="camel", gc=False):
-    """A stream event of any type but `messageStart`."""
+class ConverseOutput(Struct, gc=False):
+    """The output of a complete response."""
 
+    message: MessageBody | None = None
+
+
+class ConverseEvent(Struct, rename="camel", gc=False):
+    """A stream event of any type but `messageStart`, or a complete response, which has the output."""
+
+    output: ConverseOutput | None = None
     content_block_index: int = 0
     start: ContentBlock | None = None
     delta: ContentBlock | None = None
@@ -69,22 +76,7 @@ class StreamEvent(Struct, rename="camel", gc=False):
     usage: Usage | None = None
 
 
-class ConverseOutput(Struct, gc=False):
-    """The output of a complete response."""
-
-    message: MessageBody | None = None
-
-
-class ConverseResponse(Struct, rename="camel", gc=False):
-    """A complete response."""
-
-    output: ConverseOutput
-    stop_reason: str | None = None
-    usage: Usage | None = None
-
-
-read_event = JsonReader(StreamEvent)
-read_response = JsonReader(ConverseResponse)
+read_event = JsonReader(ConverseEvent)
 
 
 class SealedThinking(Struct, omit_defaults=True):

@@ -100,7 +100,6 @@ class Google(Adapter):
         return Upstream(url=f"{self._model_url(prompt)}:{method}", body=encode_body(prompt))
 
     def decoder(self, prompt: Prompt) -> Decoder:
-        del prompt
         return GoogleDecoder(self)
 
     def credential(self) -> Credential:

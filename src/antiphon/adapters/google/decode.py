@@ -231,14 +231,14 @@ class GoogleDecoder(Decoder):
 
 def find_citations(candidate: wire_types.Candidate) -> Iterator[tuple[wire_types.Citation, wire_types.Citation]]:
     """Pair every cited span of the text with each of its sources."""
-    grounding = candidate.grounding_metadata or wire_types.GroundingMetadata()
+    grounding = candidate.grounding_metadata or wire_types.SourceMetadata()
     chunks = grounding.grounding_chunks or []
     for support in grounding.grounding_supports or ():
         for index in support.grounding_chunk_indices or ():
             if support.segment and 0 <= index < len(chunks):
                 chunk = chunks[index]
                 yield support.segment, chunk.web or chunk.retrieved_context or chunk.maps or wire_types.Citation()
-    citations = candidate.citation_metadata or wire_types.CitationMetadata()
+    citations = candidate.citation_metadata or wire_types.SourceMetadata()
     for citation in citations.citations or citations.citation_sources or ():
         yield citation, citation
 

@@ -83,16 +83,11 @@ class GroundingSupport(GoogleStruct):
     grounding_chunk_indices: list[int] | None = None
 
 
-class GroundingMetadata(GoogleStruct):
-    """The sources of the text."""
+class SourceMetadata(GoogleStruct):
+    """The sources of the text: what tools found, or citations (under Vertex AI's name, or the Gemini API's)."""
 
     grounding_chunks: list[GroundingChunk] | None = None
     grounding_supports: list[GroundingSupport] | None = None
-
-
-class CitationMetadata(GoogleStruct):
-    """Citations: the first field is Vertex AI's, the second the Gemini API's."""
-
     citations: list[Citation] | None = None
     citation_sources: list[Citation] | None = None
 
@@ -135,8 +130,8 @@ class Candidate(GoogleStruct):
     content: Content | None = None
     finish_reason: str | None = None
     finish_message: str | None = None
-    citation_metadata: CitationMetadata | None = None
-    grounding_metadata: GroundingMetadata | None = None
+    citation_metadata: SourceMetadata | None = None
+    grounding_metadata: SourceMetadata | None = None
     logprobs_result: LogprobsResult | None = None
 
 

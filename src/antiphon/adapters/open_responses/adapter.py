@@ -194,14 +194,11 @@ class OpenResponses(Adapter):
     supports_tool = supports_item
 
     def encode(self, prompt: Prompt) -> Upstream:
-        """Encode a prompt as a Responses request."""
         reasoning = self._always_reasoning or bool(prompt.request.reasoning)
         body = encode_body(prompt, reasoning=reasoning, is_openai=self._is_openai)
         return Upstream(url=f"{self.base_url}/responses", body=body)
 
     def decoder(self, prompt: Prompt) -> Decoder:
-        """Return the decoder of the answer."""
-        del prompt
         return OpenResponsesDecoder(self)
 
     def fallback_adapter(self, error: UpstreamError) -> Adapter | None:
@@ -220,7 +217,6 @@ class OpenResponses(Adapter):
 
     def parse_error(self, status: int, headers: Mapping[str, str], body: object) -> ErrorInfo:
         """Find the error in a body, which may be an `error` event."""
-        del status, headers
         error = parse_error(body)
         return replace(error, type=None) if error.type == "error" else error
 

@@ -28,7 +28,6 @@ from antiphon.adapters.openai_chat.wire_types import (
     Chunk,
     ContentPiece,
     Function,
-    GroqExtras,
     Logprobs,
     MessageDelta,
     ToolCallFragment,
@@ -339,7 +338,7 @@ class ChatDecoder(Decoder):
     def _decode(self, chunk: Chunk, data: bytes) -> list[Part]:
         if chunk.error or chunk.object == "error":
             return [self._failure(parse_error_data(data))]
-        extras = chunk.x_groq or GroqExtras()
+        extras = chunk.x_groq or Chunk()
         if extras.error:
             return [self._failure({"error": extras.error})]
         decoded: list[Part] = []

@@ -108,21 +108,14 @@ class Usage(Struct, gc=False):
     completion_tokens_details: TokenDetails | None = None
 
 
-class GroqExtras(Struct, gc=False):
-    """Groq's own field: an error, or the usage of a stream."""
-
-    error: object = None
-    usage: Usage | None = None
-
-
 class Chunk(Struct, gc=False):
-    """A chunk of a stream, a whole answer, or an error instead of either."""
+    """A chunk of a stream, a whole answer, or an error instead of either. Groq puts errors and usage into `x_groq`."""
 
     choices: list[Choice] | None = None
     usage: Usage | None = None
     error: object = None
     object: str | None = None
-    x_groq: GroqExtras | None = None
+    x_groq: "Chunk | None" = None
 
 
 class ChatSeal(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
