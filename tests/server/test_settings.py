@@ -18,6 +18,7 @@ NUMBERS = {choice.name: choice.default for choice in fields(Settings) if type(ch
 
 NEVER_NONE = {
     "agent_threads",
+    "answer_bytes",
     "body_limit",
     "total_body_limit",
     "max_connections",

@@ -28,7 +28,7 @@ from antiphon.engine.persistence import (
     new_id,
     random_padding,
 )
-from antiphon.engine.run import NOT_STORED_ERROR, SERVER_STOPPED_ERROR, PendingCommit, Run
+from antiphon.engine.run import MAX_OUTPUT_BYTES, NOT_STORED_ERROR, SERVER_STOPPED_ERROR, PendingCommit, Run
 from antiphon.engine.sealing import ItemSealer, KeyRing
 from antiphon.engine.validation import check_request, warn_of_unpaired_calls, warn_of_unused_fields
 from antiphon.protocol import context
@@ -89,7 +89,9 @@ class Engine:
         ids: Callable[[str], str] = new_id,
         clock: Callable[[], float] = time.time,
         background_slots: int = 100,
+        answer_bytes: int = MAX_OUTPUT_BYTES,
     ) -> None:
+        self._answer_bytes = answer_bytes
         self.models = models
         self.store: Store = MemoryStore() if store is None else store
         # `is None`, because an empty cache is false.
@@ -138,7 +140,7 @@ class Engine:
                 await self._await_store(self.store.delete(id, tenant=tenant), id, tenant)
 
         answer = fallback.answer if generate else answer_nothing
-        run = Run(answer, fallback.turn, synth, sink, persist_end, discard)
+        run = Run(answer, fallback.turn, synth, sink, persist_end, discard, self._answer_bytes)
         if request.store:
             self.foreground[tenant, id] = run
         # Stored before the model is called: a request whose key is taken must cost no tokens.
@@ -203,7 +205,7 @@ class Engine:
                 persistence.cache_context(response)
                 return []  # they are in the log already
 
-            run = Run(fallback.answer, fallback.turn, synth, log, persist_end)
+            run = Run(fallback.answer, fallback.turn, synth, log, persist_end, max_output=self._answer_bytes)
             run.answering = True  # a background response never becomes an HTTP error
             await log.append_during(run.execute())
 

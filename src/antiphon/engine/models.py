@@ -85,6 +85,9 @@ class PartSink(Protocol):
     def text_fast_path(self) -> WriteText | None:
         """Return a function that takes more of the last text, valid until parts are fed again."""
 
+    def check_size(self) -> None:
+        """Check the size of the answer so far; raises UpstreamError if it is too large. Not for the hot path."""
+
     async def drain(self) -> None:
         """Return when more may be fed."""
 
@@ -153,7 +156,7 @@ class AgentModel(Model):
         try:
             # `aclosing` runs the agent's `finally` blocks now, and not at garbage collection.
             async with silence, aclosing(answer):
-                count = 0
+                count, next_check = 0, PARTS_PER_YIELD
                 with raise_only_exceptions():
                     async for part in answer:
                         if not sink.feed((part,)):
@@ -167,6 +170,10 @@ class AgentModel(Model):
                         count += 1
                         if count % PARTS_PER_YIELD == 0:
                             await asyncio.sleep(0)
+                        if count == next_check:
+                            sink.check_size()
+                            next_check += PARTS_PER_YIELD + count // 4  # a check looks at all parts
+                    sink.check_size()
         except TimeoutError:
             if silence.expired():
                 raise agent_timeout_error(self.name, seconds) from None

@@ -282,9 +282,12 @@ class ResponseReader:
         else:
             body = await self._response.read()
             self._forward(self._decoder.feed_whole(body))
+            self._sink.check_size()
 
     async def _read_stream(self) -> None:
         response = self._response
+        # Not counted per event: this costs the hot path nothing.
+        response.on_growth = self._sink.check_size
         response.subscribe(self._receive)
         try:
             while not await response.wait():

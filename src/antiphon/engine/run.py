@@ -18,6 +18,7 @@ from antiphon.protocol.errors import (
     RequestError,
     StoreError,
     UpstreamError,
+    answer_too_large_error,
     describe_for_log,
     drop_tracebacks,
 )
@@ -28,6 +29,7 @@ from antiphon.protocol.parts import Part
 from antiphon.protocol.request import Request, TextFormat
 from antiphon.protocol.response import Response
 from antiphon.protocol.synth import Synth
+from antiphon.protocol.synth_items import MAX_PIECES
 from antiphon.protocol.tools import (
     CUSTOM_TOOL,
     AllowedTools,
@@ -124,6 +126,8 @@ class ToolChoiceFilter:
     def _reject_call(self, call: parts.Call, code: str, reason: str) -> Part | None:
         repeated = call.key in self._rejected_keys and not call.call_id
         self._rejected_keys.add(call.key)
+        if len(self._rejected_keys) > MAX_PIECES:
+            raise answer_too_large_error(f"it has more than {MAX_PIECES} calls that are not allowed.")
         message = f"The model called '{call.name[:80]}', {reason}; the call was left out."
         return None if repeated else parts.Warn(code, message, "tool_choice")
 
@@ -170,6 +174,10 @@ NOT_STORED_ERROR = ErrorPayload(
 )
 
 
+MAX_OUTPUT_BYTES = 32 * 1024 * 1024
+"""The largest output of a response, unless a setting says otherwise: text, arguments, and about 50 bytes per delta."""
+
+
 class FencedError(Exception):
     """Another worker has taken the response over, or it has ended: nothing may be appended."""
 
@@ -177,7 +185,7 @@ class FencedError(Exception):
 class Run:
     """Produces one response; it is the sink of its model."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - a run is where model, synthesizer, sink and store meet
         self,
         answer: AnswerFunction,
         turn: Turn,
@@ -185,8 +193,10 @@ class Run:
         sink: EventSink | None = None,
         persist_end: PersistEnd | None = None,
         discard: Callable[[], Awaitable[None]] | None = None,
+        max_output: int = MAX_OUTPUT_BYTES,
     ) -> None:
         self._answer_function = answer
+        self._max_output = max_output
         self._turn = turn
         self._tool_choice_filter = ToolChoiceFilter.for_request(turn.request)
         self._synth = synth
@@ -315,6 +325,11 @@ class Run:
             self._fast_path = path
             self._write_text = self._sink.text_fast_path(path) if self._sink and path else None
         return self._write_text
+
+    def check_size(self) -> None:
+        """Check the size of the output so far; raises UpstreamError if it is too large."""
+        if not self._synth.ended and self._synth.measure_output() > self._max_output:
+            raise answer_too_large_error(f"it takes more than {self._max_output} bytes (the setting answer_bytes).")
 
     def reset_for_fallback(self) -> None:
         """Start over with another model."""

@@ -134,6 +134,11 @@ class UpstreamError(AntiphonError):
         self.headers: Mapping[str, str] = headers or {}
 
 
+def answer_too_large_error(message: str) -> UpstreamError:
+    """Return the error for an answer that exceeds a limit; what has arrived of it is kept."""
+    return UpstreamError(f"The model's answer is too large: {message}", code="answer_too_large")
+
+
 class StoreError(AntiphonError):
     """An error of the response store."""
 

@@ -15,6 +15,12 @@ from antiphon.protocol.errors import RemoteProtocolError
 from antiphon.protocol.events import ContentEvent, Event, SummaryEvent, part_of
 from antiphon.protocol.items import Content, Item, LogProb, TextAnnotation
 from antiphon.protocol.response import Response
+from antiphon.protocol.struct import encode
+
+BYTES_PER_DELTA = 50
+"""What a delta takes in memory beside its characters."""
+
+BYTES_PER_LOGPROB = 200
 
 
 def fold(events: Iterable[Event]) -> Response:
@@ -25,6 +31,11 @@ def fold(events: Iterable[Event]) -> Response:
     return state.response
 
 
+def measure_texts(pieces: list[str]) -> int:
+    """Return about how many bytes the deltas of a text take."""
+    return sum(map(len, pieces)) + BYTES_PER_DELTA * len(pieces)
+
+
 class PartDraft(Struct):
     """A content part that is still streamed."""
 
@@ -33,6 +44,10 @@ class PartDraft(Struct):
     pieces: list[str]
     annotations: list[TextAnnotation] = []
     logprobs: list[LogProb] = []
+
+    def measure(self) -> int:
+        """Return about how many bytes the part takes."""
+        return measure_texts(self.pieces) + BYTES_PER_LOGPROB * sum(1 + len(one.top_logprobs) for one in self.logprobs)
 
     def build(self) -> Content:
         """Return the part with everything that has arrived for it."""
@@ -61,6 +76,16 @@ class ItemDraft(Struct):
     """The deltas of a call's arguments."""
     parts: dict[str, dict[int, PartDraft]] = field(default_factory=lambda: {"content_index": {}, "summary_index": {}})
     """Its content and its summary, by index field and index."""
+    size: int = 0
+    """About how many bytes the item takes, once it is done and was measured."""
+
+    def measure(self) -> int:
+        """Return about how many bytes the item takes."""
+        if self.done:
+            self.size = self.size or len(encode(self.item))
+            return self.size
+        drafts = [draft for of_field in self.parts.values() for draft in of_field.values()]
+        return measure_texts(self.pieces) + sum(draft.measure() for draft in drafts)
 
     def build(self) -> Item:
         """Return the item with everything that has arrived for it."""
@@ -105,6 +130,10 @@ class Fold:
             return self._response
         output = [self._drafts[index].build() for index in sorted(self._drafts)]
         return replace(self._response, output=output)
+
+    def measure_output(self) -> int:
+        """Return about how many bytes the output takes."""
+        return sum(draft.measure() for draft in self._drafts.values())
 
     def item(self, output_index: int) -> Item:
         """Return one item as far as it is known."""

@@ -107,6 +107,9 @@ INCOMPLETE_REASONS = {"length": "max_output_tokens", "content_filter": "content_
 """The reason in `incomplete_details`, by finish reason; the other reasons complete a response."""
 
 NO_USAGE = parts.Usage()
+MAX_WARNINGS = 100
+"""The most warnings of a response; a provider can cause any number."""
+
 RESERVED_FIELDS = frozenset({"type", "sequence_number"})
 """The fields of an extension event that only the synthesizer sets."""
 
@@ -155,6 +158,10 @@ class Synth:
     def response(self) -> Response:
         """The response as far as it is known."""
         return self._emitter.fold.response
+
+    def measure_output(self) -> int:
+        """Return about how many bytes the output takes; slow for a long text."""
+        return self._emitter.fold.measure_output()
 
     @property
     def started(self) -> bool:
@@ -286,6 +293,9 @@ class Synth:
         self.usage = replace(self.usage, **known)
 
     def _add_warning(self, part: parts.Warn) -> None:
+        if len(self._warnings) >= MAX_WARNINGS:
+            part = parts.Warn("more_warnings", "There were more warnings; they were left out.")
+            del self._warnings[MAX_WARNINGS - 1 :]
         param = UNSET if part.param is None else part.param
         warning = ResponseWarning(code=part.code, message=part.message, param=param)
         self._warnings.append(repair_value(warning))

@@ -16,7 +16,7 @@ from msgspec import UNSET, Struct, field
 from msgspec.structs import replace
 
 from antiphon.protocol import events, items, parts
-from antiphon.protocol.errors import LocalProtocolError
+from antiphon.protocol.errors import LocalProtocolError, answer_too_large_error
 from antiphon.protocol.events import CALL_ARGUMENTS, OUTPUT_TEXT, REFUSAL, Event, TextKind
 from antiphon.protocol.fast_text import EventEmitter, OpenText
 from antiphon.protocol.items import FunctionCall, Item, ItemStatus, Message, Phase, Reasoning
@@ -42,6 +42,12 @@ class SynthOptions(Struct, frozen=True):
 
 
 DEFAULT_OPTIONS = SynthOptions()
+
+MAX_PIECES = 20_000
+"""The most items, content parts and annotations of a response, together."""
+
+MAX_NAMELESS_LENGTH = 1024 * 1024
+"""The most characters of arguments that wait for the name of their call."""
 
 ID_PREFIXES = {
     "message": "msg",
@@ -95,7 +101,10 @@ class ItemSynth:
         """Whether arguments arrived that belong to no named call."""
         self._used_call_ids: set[str] = set()
         self._last_grown: OpenItem | None = None
+        self._grown_calls: dict[Key, OpenItem] = {}
+        """The calls that have grown since another item began."""
         self.item_count = 0
+        self._piece_count = 0
 
     def add_text(self, part: parts.Text) -> None:
         """Add text to a message."""
@@ -150,6 +159,7 @@ class ItemSynth:
         numbered = {"annotation_index": open_text.annotations, "annotation": annotation}
         self._emitter.emit(events.OutputTextAnnotationAdded, **numbered, **open_text.location)
         open_text.annotations += 1
+        self._count_piece()
 
     def add_call(self, part: parts.Call) -> None:
         """Open a call, or add to its arguments."""
@@ -171,9 +181,13 @@ class ItemSynth:
                     self.dropped_arguments = self.dropped_arguments or bool(part.arguments)
                 else:
                     self.nameless_calls[part.key] = part
+                    self._count_piece()
+                    # The arguments are copied with every part of such a call.
+                    if len(part.arguments) > MAX_NAMELESS_LENGTH:
+                        raise answer_too_large_error("its arguments belong to no call.")
                 return
             item = self._open_call(part)
-        self._last_grown = item
+        self._last_grown = self._grown_calls[part.key] = item
         if part.arguments:
             self._add_delta(self._ensure_text(item, CALL_ARGUMENTS, 0), part.arguments)
         if part.complete:
@@ -267,11 +281,18 @@ class ItemSynth:
         return item
 
     def _open_item(self, key: Key, item: Item) -> OpenItem:
+        self._count_piece()
         opened = OpenItem(key, self.item_count, item)
         self.item_count += 1
         self._unclosed.append(opened)
         self._emitter.emit(events.OutputItemAdded, output_index=opened.index, item=item)
         return opened
+
+    def _count_piece(self) -> None:
+        """Count an item, a part or an annotation; raises UpstreamError if there are too many."""
+        self._piece_count += 1
+        if self._piece_count > MAX_PIECES:
+            raise answer_too_large_error(f"it has more than {MAX_PIECES} items, parts and annotations.")
 
     def _ensure_text(self, item: OpenItem, kind: TextKind, part: int) -> OpenText:
         """Return the open text of an item; close the one before it if it is another."""
@@ -281,6 +302,7 @@ class ItemSynth:
         self._close_text(item)
         open_text = OpenText(kind, part, item.part_counts[kind.index_field], str(item.value.id), item.index)
         if kind.part_added_event:
+            self._count_piece()
             item.part_counts[kind.index_field] += 1
             self._emitter.emit(kind.part_added_event, part=kind.empty_part(), **open_text.location)
         open_text.pieces = self._emitter.fold.open_text_pieces(item.index, kind.index_field, open_text.index)
@@ -353,7 +375,9 @@ class ItemSynth:
         """Finish the items that cannot grow any more because another item begins."""
         if self._current_item is not None:
             self._finish_item(self._current_item)
-        for call in [call for call in self._open_calls.values() if self._has_whole_arguments(call)]:
+        # Only these: the others were not whole when they were last looked at.
+        grown, self._grown_calls = self._grown_calls, {}
+        for call in [call for call in grown.values() if not call.finished and self._has_whole_arguments(call)]:
             self._finish_item(call)
 
     def _finish_item(self, item: OpenItem) -> None:

@@ -107,6 +107,7 @@ class Service:
             key_ring=key_ring,
             cache=ContextCache(settings.memory_bytes, settings.memory_seconds),
             background_slots=settings.background_slots,
+            answer_bytes=settings.answer_bytes,
         )
         retention = Retention(settings.response_seconds, settings.event_seconds, settings.sweep_seconds)
         lock = self._folder_lock

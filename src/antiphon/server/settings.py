@@ -8,6 +8,7 @@ from typing import Annotated, get_origin
 from antiphon.adapters.base import Provider
 from antiphon.agents.agent import Agent
 from antiphon.agents.demo import demo, echo
+from antiphon.engine.run import MAX_OUTPUT_BYTES
 from antiphon.protocol.struct import InvalidValueError
 from antiphon.server.config import tables
 from antiphon.server.config.load import GatewayConfig, load_config
@@ -118,6 +119,10 @@ class Settings:
     answer_seconds: PositiveSeconds = TIMEOUTS.total
     """Timeouts of a provider: to connect, until the first byte of the response, between two
     reads, and in total."""
+
+    answer_bytes: PositiveInt = MAX_OUTPUT_BYTES
+    """Maximum size of an answer's output: its text and arguments, and about 50 bytes for each delta. A larger answer
+    fails with the code `answer_too_large` and keeps what has arrived."""
 
     retries: NonNegativeInt = RETRY_POLICY.retries
     retry_seconds: NonNegativeSeconds = RETRY_POLICY.first_delay
