@@ -1,5 +1,6 @@
 """The real openai-python and our errors and failed streams."""
 
+import httpx
 import pytest
 from openai import APIError, APIStatusError, BadRequestError, InternalServerError, NotFoundError, OpenAI
 
@@ -12,6 +13,18 @@ def test_a_failing_model_is_a_server_error(client: OpenAI) -> None:
     assert (caught.value.code, caught.value.type) == ("server_error", "server_error")
     assert caught.value.request_id
     assert "Traceback" not in caught.value.response.text
+
+
+def test_a_failing_model_is_run_once(openai: OpenAI) -> None:
+    requests: list[httpx.Request] = []
+    with httpx.Client(event_hooks={"request": [requests.append]}) as http:
+        retrying = openai.with_options(max_retries=2, http_client=http)
+        with pytest.raises(InternalServerError) as caught:
+            retrying.responses.create(model="demo", input="FAIL")
+    assert len(requests) == 1
+    assert isinstance(caught.value.body, dict)
+    response = openai.responses.retrieve(caught.value.body["antiphon:response_id"])
+    assert (response.status, response.output_text) == ("failed", "Hello from Antiphon's demo")
 
 
 def test_a_failing_stream_ends_with_response_failed_at_the_openai_door(openai: OpenAI) -> None:

@@ -257,13 +257,14 @@ class Engine:
         return stored
 
     async def delete(self, id: str, tenant: str = "") -> bool:
-        """Delete a response from the store and every cache; stop it if it is running."""
-        found = await self.store.delete(id, tenant=tenant)
+        """Delete a stored response from the store and every cache; stop it if it is running."""
+        # A response with `store: false` is not found: it cannot be read either, and is forgotten soon.
+        if not await self.store.delete(id, tenant=tenant):
+            return False
         for cache in (self.history.cache, *self.connection_caches):
             cache.invalidate(id, tenant=tenant)
-        if found:
-            self.background.stop(id)
-        return found
+        self.background.stop(id)
+        return True
 
     async def cancel(self, id: str, tenant: str = "") -> Response | None:
         """Cancel a background response; raises RequestError for any other."""

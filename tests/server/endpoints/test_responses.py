@@ -385,7 +385,7 @@ def test_a_failing_agent_ends_its_stream_in_openais_format(server_url: str, said
 @pytest.mark.parametrize("door", DOORS)
 @pytest.mark.parametrize("said", ["", "one two"])
 def test_a_failing_agent_is_a_500_when_nothing_is_streamed(server_url: str, said: str, door: str) -> None:
-    answer = post_response(server_url, door, model="moody", input=f"runtime {said}")
+    answer = post_response(server_url, door, model="moody", input=f"runtime {said}", store=False)
     error = {"message": FAILED, "type": "server_error", "param": None, "code": "server_error"}
     detail = {} if door == "/v1" else {"detail": FAILED}
     assert (answer.status_code, answer.json()) == (500, {"error": error} | detail)

@@ -107,6 +107,27 @@ def test_unstored_responses_cannot_be_read(server_url: str) -> None:
         assert call(server_url, method, f"/v1/responses/{id}{path}").status_code == 404
 
 
+def test_deleting_an_unstored_response_is_a_404_and_forgets_nothing(server_url: str) -> None:
+    id = create_response(server_url, "mirror", "One.", store=False)["id"]
+    assert call(server_url, "DELETE", f"/v1/responses/{id}").status_code == 404
+    said = output_text(create_response(server_url, "mirror", "Two.", store=False, previous_response_id=id))
+    assert "One." in said
+
+
+@pytest.mark.parametrize("store", [True, False])
+def test_the_error_of_a_failed_agent_names_its_stored_response_and_asks_for_no_retry(
+    server_url: str, store: bool
+) -> None:
+    body = {"model": "counter", "input": "2 broken", "store": store}
+    answer = call(server_url, "POST", "/v1/responses", json=body)
+    assert (answer.status_code, answer.headers["x-should-retry"]) == (500, "false")
+    id = answer.json()["error"].get("antiphon:response_id")
+    assert (id is not None) == store
+    if id:
+        response = get_response(server_url, id)
+        assert (response["status"], output_text(response)) == ("failed", "0 1 ")
+
+
 READS = [("GET", ""), ("GET", "?stream=true"), ("GET", "/input_items")]
 NOWHERE = [
     UNKNOWN_ID,

@@ -17,7 +17,7 @@ from antiphon.engine.background import follow_events
 from antiphon.engine.compaction import compact
 from antiphon.engine.engine import Engine, IdempotencyKeyTaken
 from antiphon.engine.persistence import replay_response
-from antiphon.protocol.errors import RequestError
+from antiphon.protocol.errors import ErrorPayload, RequestError
 from antiphon.protocol.request import Request
 from antiphon.protocol.response import Response
 from antiphon.protocol.struct import encode
@@ -51,9 +51,13 @@ class ResponseExchange(Struct, frozen=True):
             return
         failure = failure_payload(response)
         # The store failed after the model had answered: a retry may succeed.
-        unstored = response.error.code == "store_unavailable"
-        status = 503 if unstored else client_status(infer_status(failure))
-        await send_json(self.send, self.dialect.encode_error(failure), status)
+        if response.error.code == "store_unavailable":
+            await send_json(self.send, self.dialect.encode_error(failure), 503)
+            return
+        # Clients such as openai-python repeat every 5xx; an agent that failed would only fail again.
+        headers = {"x-should-retry": "false"}
+        body = self.dialect.encode_error(name_response(failure, response))
+        await send_json(self.send, body, client_status(infer_status(failure)), headers)
 
 
 class ResponseEndpoints(Endpoints):
@@ -97,6 +101,7 @@ class ResponseEndpoints(Endpoints):
         response = await self._service.run_until_disconnect(run.execute(), exchange.receive)
         # A failed response says less than the error, which has a status and headers of its own.
         if run.error:
+            run.error.payload = name_response(run.error.payload, response)
             raise run.error
         await exchange.send_response(response)
 
@@ -156,6 +161,11 @@ class ResponseEndpoints(Endpoints):
         request = parse_body(decode_request, await read_json(scope, receive, self._settings.body_limit))
         counted = await (await self._service.engine()).count_input_tokens(request)
         await send_json(send, encode(counted))
+
+
+def name_response(error: ErrorPayload, response: Response) -> ErrorPayload:
+    """Add the id of the stored response to the error that its client gets instead of it."""
+    return replace(error, extra={"antiphon:response_id": response.id}) if response.store else error
 
 
 def idempotency_key(scope: Scope, body: object) -> tuple[str, str] | None:
