@@ -1,8 +1,15 @@
 """The real openai-python and our errors and failed streams."""
 
-import httpx
 import pytest
-from openai import APIError, APIStatusError, BadRequestError, InternalServerError, NotFoundError, OpenAI
+from openai import (
+    APIError,
+    APIStatusError,
+    BadRequestError,
+    DefaultHttpxClient,
+    InternalServerError,
+    NotFoundError,
+    OpenAI,
+)
 
 from tests.clients.openai_events import BEGIN_EVENTS, text_events
 
@@ -16,8 +23,8 @@ def test_a_failing_model_is_a_server_error(client: OpenAI) -> None:
 
 
 def test_a_failing_model_is_run_once(openai: OpenAI) -> None:
-    requests: list[httpx.Request] = []
-    with httpx.Client(event_hooks={"request": [requests.append]}) as http:
+    requests: list[object] = []
+    with DefaultHttpxClient(event_hooks={"request": [requests.append]}) as http:
         retrying = openai.with_options(max_retries=2, http_client=http)
         with pytest.raises(InternalServerError) as caught:
             retrying.responses.create(model="demo", input="FAIL")
