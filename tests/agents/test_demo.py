@@ -10,6 +10,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from antiphon.agents import demo as demo_module
+from antiphon.agents.agent import Turn
 from antiphon.agents.demo import demo, echo, write_example
 from antiphon.engine.engine import Engine
 from antiphon.engine.models import Models
@@ -28,7 +29,9 @@ from antiphon.protocol.items import (
     RefusalContent,
     SummaryText,
     TopLogProb,
+    user_message,
 )
+from antiphon.protocol.request import Request
 from antiphon.protocol.response import IncompleteDetails, Response, ResponseError, ResponseUsage
 from antiphon.wire.openresponses import decode_request
 from tests.engine.recording_sink import RecordingSink
@@ -115,6 +118,25 @@ async def test_the_answer_counts_images_files_and_messages() -> None:
     assert two.output_text == (
         f"{GREETING}Look! I was shown 2 images. I was given 1 file. This conversation has 3 messages."
     )
+
+
+class CountingText(str):
+    """A text that counts how often it is searched."""
+
+    searches = 0
+
+    def __contains__(self, text: str) -> bool:
+        self.searches += 1
+        return super().__contains__(text)
+
+
+async def test_the_text_is_not_searched_again_for_every_word() -> None:
+    text = CountingText("word " * 5000)
+    turn = Turn(Request(model="demo"), [user_message(text)])
+    turn.__dict__["text"] = text  # where the cached property keeps it
+    parts = [part async for part in demo.stream(turn)]
+    assert len(parts) > 5000
+    assert text.searches < 20
 
 
 async def test_a_story_has_at_least_sixty_words() -> None:

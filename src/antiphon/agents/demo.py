@@ -110,14 +110,16 @@ async def demo(turn: Turn) -> AsyncIterator[Part]:
     calls, text = await asyncio.to_thread(plan, turn) if has_schema else plan(turn)
     for part in [*warn_of_hosted_tools(turn), *write_reasoning(turn, meter)]:
         yield part
+    # Searched once and not for every part: the text may be long.
+    is_slow, fails = "SLOW" in turn.text, "FAIL" in turn.text
     for part in write_calls(calls, meter) if calls else write_text(text, turn, meter):
-        if "SLOW" in turn.text:
+        if is_slow:
             await asyncio.sleep(0.1)
         yield part
         # After some output: a failure before it would be an HTTP error and no `response.failed`.
-        if "FAIL" in turn.text and meter.output >= 4:
+        if fails and meter.output >= 4:
             break
-    if "FAIL" in turn.text:
+    if fails:
         raise RuntimeError("the demo model was asked to fail")
     for part in meter.finish():
         yield part
