@@ -249,6 +249,11 @@ class Run:
             self.started.set()
         return self.response
 
+    async def end_unexecuted(self, error: asyncio.CancelledError) -> None:
+        """End a response whose client left, or whose server stopped, before `execute`."""
+        self._emit(self._synth.start())
+        await self._persist_and_emit(self._end_cancelled(error))
+
     async def _execute(self) -> None:
         try:
             await self._answer_function(self._turn, self)

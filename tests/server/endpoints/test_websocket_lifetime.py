@@ -4,8 +4,11 @@ import asyncio
 import json
 import logging
 import re
+import sqlite3
 import time
 from collections.abc import Iterator, MutableMapping
+from contextlib import closing
+from pathlib import Path
 
 import pytest
 from starlette.applications import Starlette
@@ -89,6 +92,18 @@ def test_leaving_stops_the_model_at_once(gated: str, gate: GatedModel) -> None:
         wait_until(lambda: http.get(f"/v1/responses/{id}").json()["status"] == "cancelled")
 
 
+def test_leaving_at_once_leaves_no_response_in_progress(gate: GatedModel, tmp_path: Path) -> None:
+    def read_statuses() -> list[str]:
+        with closing(sqlite3.connect(next(tmp_path.glob("*.db")))) as database:
+            return [status for (status,) in database.execute("SELECT status FROM responses")]
+
+    with run_server(Settings(agents=[gate.agent], responses_dir=tmp_path)) as address:
+        for _ in range(20):
+            with ws_client(address) as ws:
+                ws.create(model="gate", store=True)
+        wait_until(lambda: gate.running == 0 and set(read_statuses()) <= {"cancelled"})
+
+
 def test_a_client_that_does_not_read_makes_the_model_wait(gated: str, gate: GatedModel) -> None:
     with ws_client(gated, max_queue=1, close_timeout=0.1) as ws:
         ws.create(model="gate/endless")
@@ -160,7 +175,7 @@ def test_a_stopping_server_interrupts_what_does_not_end(gate: GatedModel) -> Non
         failed = ws.receive_turn()[-1]
         assert failed["type"] == "response.failed"
         assert "server stopped" in failed["response"]["error"]["message"]
-        assert close_code(ws) == 1001
+        assert close_code(ws) == 1012
 
 
 def drain(app: Starlette, gate: GatedModel) -> None:

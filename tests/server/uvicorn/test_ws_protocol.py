@@ -176,6 +176,19 @@ def test_a_stopping_server_finishes_its_turns() -> None:
         process.wait(5)
 
 
+def test_a_stopping_server_fails_the_turns_that_do_not_end_in_time() -> None:
+    with run_command("--drain-seconds", "0.2") as (address, process), ws_client(address) as ws_session:
+        ws_session.create(input="SLOW")
+        while ws_session.receive()["type"] != "response.output_text.delta":
+            pass
+        process.send_signal(signal.SIGTERM)
+        last = ws_session.receive_turn()[-1]
+        assert last["type"] == "response.failed"
+        assert "server stopped" in last["response"]["error"]["message"]
+        assert read_close_code(ws_session.socket) == 1012
+        process.wait(WAIT)
+
+
 def test_a_frame_that_is_too_large_closes_the_connection() -> None:
     with run_streaming_server(0, ws_max_size=1000) as running_server, connect(running_server.url, proxy=None) as client:
         client.send("x" * 1001)

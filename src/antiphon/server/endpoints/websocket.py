@@ -16,7 +16,7 @@ from starlette.routing import BaseRoute, WebSocketRoute
 from antiphon.engine.engine import Caller
 from antiphon.engine.persistence import ContextCache
 from antiphon.engine.run import SERVER_STOPPING, Run, is_cancelled
-from antiphon.protocol.errors import RequestError, drop_tracebacks
+from antiphon.protocol.errors import RequestError, StoreError, drop_tracebacks
 from antiphon.protocol.request import WebSocketCreate
 from antiphon.server.asgi import (
     BODY_BUDGET_KEY,
@@ -74,6 +74,7 @@ class WebSocketSession:
         self._response_lanes: dict[str, str] = {}
         self._turn_tasks: set[asyncio.Task[None]] = set()
         self._expired = False
+        self._close_code = 1001  # going away
 
     async def serve(self, receive: Receive, send: Send) -> None:
         """Serve until the client disconnects, the connection expires or the server stops."""
@@ -164,18 +165,27 @@ class WebSocketSession:
         self._service.reject_when_draining()
         engine = await self._service.engine()
         engine.connection_caches.add(self._history_cache)
-        run = await engine.create_run(create, sink, self._caller, generate=create.generate)
+        creating = asyncio.create_task(engine.create_run(create, sink, self._caller, generate=create.generate))
+        try:
+            # Shielded: a client that leaves now must not leave a stored response without an end.
+            run = await asyncio.shield(creating)
+        except asyncio.CancelledError as error:
+            with suppress(RequestError, StoreError):
+                await (await creating).end_unexecuted(error)
+            raise
         task = self._service.start_task(self._execute(run, lane, sink))
         self._turn_tasks.add(task)
         task.add_done_callback(self._turn_tasks.discard)
         try:
             await task
-        except asyncio.CancelledError:
-            # Cancelled before its first step: nobody else marks the stored response as failed.
+        except asyncio.CancelledError as error:
+            # Cancelled before its first step: nobody else ends the stored response.
             if not run.started.is_set():
-                engine.add_orphan(run.response_id)
+                await run.end_unexecuted(error)
             if is_cancelled():
                 raise
+            if self._service.draining:
+                self._close_code = 1012  # service restart
             if not sink.ended:
                 raise server_stopping_error() from None
 
@@ -222,7 +232,7 @@ class WebSocketSession:
         # Sent last, outside any turn, so that clients can tell it from a failed turn.
         if self._expired:
             self._send_error(connection_limit_error(self._settings.socket_seconds), "")
-        self._outgoing.close(1001, reason)  # going away
+        self._outgoing.close(self._close_code, reason)
         await asyncio.wait([sending])
 
 

@@ -90,7 +90,8 @@ def uvicorn_config(app: AsgiApp, host: str, port: int, settings: Settings | None
         host=host,
         port=port,
         http=http_protocol(limits),
-        ws=websocket_protocol(limits, settings.drain_seconds),
+        # Later than the drain's end, which lets interrupted turns say that they failed.
+        ws=websocket_protocol(limits, settings.drain_seconds + HARD_STOP_SECONDS / 2),
         ws_max_size=settings.body_limit,
         ws_ping_interval=PING_SECONDS,
         ws_ping_timeout=PING_SECONDS,
