@@ -17,7 +17,7 @@ from antiphon.server.endpoints.base import Endpoints
 from antiphon.server.endpoints.conversations import ConversationEndpoints
 from antiphon.server.endpoints.hashbrown import HashbrownEndpoint
 from antiphon.server.endpoints.models import HealthEndpoints, ModelEndpoints
-from antiphon.server.endpoints.responses import ChatCompletionsEndpoint, ResponseEndpoints, StoredResponseEndpoints
+from antiphon.server.endpoints.responses import ChatCompletionsEndpoint, ResponseEndpoints
 from antiphon.server.endpoints.websocket import WebSocketEndpoint
 from antiphon.server.middleware import GatewayMiddleware, route_path
 from antiphon.server.service import Service
@@ -27,12 +27,10 @@ from antiphon.wire.openresponses import Dialect, OpenAIDialect
 DOORS: dict[str, type[Dialect]] = {"/v1": Dialect, "/openai/v1": OpenAIDialect, "/openai": OpenAIDialect}
 """The dialect of each prefix."""
 
-# Starlette tries routes in order: responses, which are requested most, come first, and fixed paths
-# come before `/responses/{id}`.
+# Starlette tries routes in order: responses, which are requested most, come first.
 DOOR_ENDPOINTS: tuple[type[Endpoints], ...] = (
     ResponseEndpoints,
     WebSocketEndpoint,
-    StoredResponseEndpoints,
     ChatCompletionsEndpoint,
     ConversationEndpoints,
     ModelEndpoints,

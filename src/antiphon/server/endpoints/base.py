@@ -2,7 +2,7 @@
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from typing import TypeVar, cast, get_args
 from urllib.parse import parse_qsl
 
@@ -31,25 +31,17 @@ class Endpoints(ABC):
         """Return the routes below a door's prefix."""
 
 
-class MethodDispatcher:
-    """Calls the ASGI endpoint of a request's method.
-
-    An object, because Starlette calls plain functions with a `Request`. One route for all methods
-    of a path, because Starlette's 405 lists the methods of a single route only.
-    """
-
-    def __init__(self, endpoints: Mapping[str, AsgiApp]) -> None:
-        self._endpoints = endpoints
-
-    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
-        """Call the endpoint; not a coroutine itself, which would be one more frame per event."""
-        method = "GET" if scope["method"] == "HEAD" else scope["method"]
-        return self._endpoints[method](scope, receive, send)
-
-
 def route(path: str, **endpoints: AsgiApp) -> Route:
     """Return the route of a path; the keywords are its methods."""
-    return Route(path, MethodDispatcher(endpoints), methods=list(endpoints))
+
+    # Not a coroutine itself, which would be one more frame per event.
+    def call_endpoint(scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
+        return endpoints["GET" if scope["method"] == "HEAD" else scope["method"]](scope, receive, send)
+
+    # One route for all methods, because Starlette's 405 lists the methods of a single route only.
+    found = Route(path, call_endpoint, methods=list(endpoints))
+    found.app = call_endpoint  # Starlette itself would call a function with a `Request`
+    return found
 
 
 def parse_body(decode: Callable[[object], T], body: object) -> T:

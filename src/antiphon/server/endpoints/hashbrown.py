@@ -142,7 +142,10 @@ class HashbrownRun:
             # The function above refers to the run, which refers to the dialect: without this, only
             # the garbage collector could free the cycle and the request in it.
             self.dialect.failure_payload = failure_payload
-        if is_saved_outcome(response):
+        details = response.incomplete_details
+        is_filtered = details is not None and details.reason == frames.CONTENT_FILTER_ERROR.code
+        # Hashbrown's client does not append a filtered response to its thread either.
+        if response.status in ("completed", "incomplete") and not is_filtered:
             await self._save_thread(request, self.dialect.order_items(response))
 
     async def _load_thread(self, thread_id: str, *, include_messages: bool) -> Sequence[Json] | None:
@@ -203,10 +206,3 @@ class HashbrownRun:
         if self.request and param:
             param = self.request.param_name(param)
         return replace(payload, type=kind, param=param)
-
-
-def is_saved_outcome(response: Response) -> bool:
-    """Return whether a response is appended to its thread, as Hashbrown's client does."""
-    details = response.incomplete_details
-    filtered = details is not None and details.reason == frames.CONTENT_FILTER_ERROR.code
-    return response.status in ("completed", "incomplete") and not filtered

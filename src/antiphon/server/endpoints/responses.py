@@ -61,13 +61,18 @@ class ResponseExchange(Struct, frozen=True):
 
 
 class ResponseEndpoints(Endpoints):
-    """Creates and compacts responses, and counts their input tokens."""
+    """Creates, finds and compacts responses, and counts their input tokens."""
 
     def routes(self, prefix: str) -> list[BaseRoute]:
+        path = f"{prefix}/responses"
+        # Starlette tries routes in order: the fixed paths come before `/responses/{id}`.
         return [
-            route(f"{prefix}/responses", POST=self.create),
-            route(f"{prefix}/responses/compact", POST=self.compact),
-            route(f"{prefix}/responses/input_tokens", POST=self.count_input_tokens),
+            route(path, POST=self.create),
+            route(f"{path}/compact", POST=self.compact),
+            route(f"{path}/input_tokens", POST=self.count_input_tokens),
+            route(f"{path}/{{id}}", GET=self.get, DELETE=self.delete),
+            route(f"{path}/{{id}}/cancel", POST=self.cancel),
+            route(f"{path}/{{id}}/input_items", GET=self.input_items),
         ]
 
     async def create(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -162,58 +167,6 @@ class ResponseEndpoints(Endpoints):
         counted = await (await self._service.engine()).count_input_tokens(request)
         await send_json(send, encode(counted))
 
-
-def name_response(error: ErrorPayload, response: Response) -> ErrorPayload:
-    """Add the id of the stored response to the error that its client gets instead of it."""
-    return replace(error, extra={"antiphon:response_id": response.id}) if response.store else error
-
-
-def idempotency_key(scope: Scope, body: object) -> tuple[str, str] | None:
-    """Return the idempotency key and the body's fingerprint, or None without a key."""
-    key = header(scope, b"idempotency-key")
-    if key is None:
-        return None
-    if not (0 < len(key) <= 255 and key.isascii() and key.isprintable()):
-        message = "An Idempotency-Key is 1 to 255 printable ASCII characters."
-        raise RequestError(message, param="Idempotency-Key", code="invalid_value")
-    # A retry may serialize the same fields in another order.
-    canonical = msgspec.json.encode(body, order="sorted")
-    return key, hashlib.sha256(canonical).hexdigest()
-
-
-class ChatCompletionsEndpoint(ResponseEndpoints):
-    """Creates responses from chat requests; the same at every door."""
-
-    def routes(self, prefix: str) -> list[BaseRoute]:
-        return [route(f"{prefix}/chat/completions", POST=self.create)]
-
-    def parse(self, body: object) -> tuple[Request, Dialect]:
-        chat = parse_body(decode_chat, body)
-        return chat.request, ChatDialect(chat)
-
-    async def respond(self, exchange: ResponseExchange) -> None:
-        """Respond to a request; errors name the parameters of the chat request."""
-        try:
-            await super().respond(exchange)
-        except RequestError as error:
-            # The engine knows the parameters of a response only, which the client has never sent.
-            if error.payload.param:
-                param = exchange.dialect.param_name(error.payload.param)
-                error.payload = replace(error.payload, param=param)
-            raise
-
-
-class StoredResponseEndpoints(Endpoints):
-    """Endpoints of stored responses."""
-
-    def routes(self, prefix: str) -> list[BaseRoute]:
-        path = f"{prefix}/responses/{{id}}"
-        return [
-            route(path, GET=self.get, DELETE=self.delete),
-            route(f"{path}/cancel", POST=self.cancel),
-            route(f"{path}/input_items", GET=self.input_items),
-        ]
-
     async def get(self, scope: Scope, receive: Receive, send: Send) -> None:
         """`GET /responses/{id}`; with `stream=true` its events, after `starting_after`."""
         id, query = path_id(scope, "id", RESPONSE), Query(scope)
@@ -255,6 +208,46 @@ class StoredResponseEndpoints(Endpoints):
         id, cursor = path_id(scope, "id", RESPONSE), Query(scope).cursor()
         page = await (await self._service.engine()).store.list_input_items(id, cursor)
         await send_json(send, encode_list(check_found(page, RESPONSE, id), self._dialect()))
+
+
+def name_response(error: ErrorPayload, response: Response) -> ErrorPayload:
+    """Add the id of the stored response to the error that its client gets instead of it."""
+    return replace(error, extra={"antiphon:response_id": response.id}) if response.store else error
+
+
+def idempotency_key(scope: Scope, body: object) -> tuple[str, str] | None:
+    """Return the idempotency key and the body's fingerprint, or None without a key."""
+    key = header(scope, b"idempotency-key")
+    if key is None:
+        return None
+    if not (0 < len(key) <= 255 and key.isascii() and key.isprintable()):
+        message = "An Idempotency-Key is 1 to 255 printable ASCII characters."
+        raise RequestError(message, param="Idempotency-Key", code="invalid_value")
+    # A retry may serialize the same fields in another order.
+    canonical = msgspec.json.encode(body, order="sorted")
+    return key, hashlib.sha256(canonical).hexdigest()
+
+
+class ChatCompletionsEndpoint(ResponseEndpoints):
+    """Creates responses from chat requests; the same at every door."""
+
+    def routes(self, prefix: str) -> list[BaseRoute]:
+        return [route(f"{prefix}/chat/completions", POST=self.create)]
+
+    def parse(self, body: object) -> tuple[Request, Dialect]:
+        chat = parse_body(decode_chat, body)
+        return chat.request, ChatDialect(chat)
+
+    async def respond(self, exchange: ResponseExchange) -> None:
+        """Respond to a request; errors name the parameters of the chat request."""
+        try:
+            await super().respond(exchange)
+        except RequestError as error:
+            # The engine knows the parameters of a response only, which the client has never sent.
+            if error.payload.param:
+                param = exchange.dialect.param_name(error.payload.param)
+                error.payload = replace(error.payload, param=param)
+            raise
 
 
 def encode_list(page: ItemPage, dialect: Dialect) -> bytes:
