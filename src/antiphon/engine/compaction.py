@@ -62,11 +62,8 @@ async def compact(engine: Engine, request: CompactRequest, caller: Caller = ANON
         extra=request.extra,
     )
     candidates = await engine.prepare_candidates(summary_request, caller)
-    models = [SummaryModel(candidate.model) for candidate in candidates]
     initial = Response.new(candidates[0].request, id=engine.ids("resp"), created_at=int(engine.clock()))
-    fallback = Fallback(
-        [replace(candidate, model=model) for candidate, model in zip(candidates, models, strict=True)], initial.id
-    )
+    fallback = SummaryFallback(candidates, initial.id)
     run = Run(fallback.answer, fallback.turn, Synth(initial, ids=engine.ids, clock=engine.clock))
     response = await run.execute()
     if run.error:
@@ -74,7 +71,7 @@ async def compact(engine: Engine, request: CompactRequest, caller: Caller = ANON
     if response.incomplete_details and response.incomplete_details.reason == "max_output_tokens":
         response = replace(response, warnings=[*(response.warnings or []), SUMMARY_TRUNCATED])
     answered = fallback.current
-    summary = next((m.items for m in models if m.items), None) or extract_summary(response)
+    summary = fallback.items or extract_summary(response)
     return CompactResource(
         id=response.id,
         created_at=initial.created_at,
@@ -87,21 +84,15 @@ async def compact(engine: Engine, request: CompactRequest, caller: Caller = ANON
     )
 
 
-class SummaryModel(Model):
-    """A model that answers with a summary or, if its agent has a compactor, with `items`."""
+class SummaryFallback(Fallback):
+    """Answers with a summary of the turn or, if an agent's compactor returns them, with `items`."""
 
-    def __init__(self, model: Model) -> None:
-        self._model = model
-        self.name, self.window = model.name, model.window
-        self.origin, self.entry = model.origin, model.entry
-        self.warns_of_unused_fields = model.warns_of_unused_fields
-        self.items: list[Item] = []
+    items: list[Item] | None = None
 
-    async def answer(self, turn: Turn, sink: PartSink) -> None:
-        """Answer a turn with a summary of it."""
-        compacted = await self._model.compact(turn)
+    async def ask(self, model: Model, turn: Turn, sink: PartSink) -> None:
+        compacted = await model.compact(turn)
         if compacted is None:
-            await self._model.answer(build_summary_turn(turn), sink)
+            await model.answer(build_summary_turn(turn), sink)
             return
         if isinstance(compacted, str):
             sink.feed([parts.Text(compacted)])
@@ -109,7 +100,7 @@ class SummaryModel(Model):
         else:
             self.items = compacted
         output = Turn(request=Request(), input=compacted)
-        sink.feed([parts.Usage(await self._model.count(turn), await self._model.count(output))])
+        sink.feed([parts.Usage(await model.count(turn), await model.count(output))])
 
 
 def build_summary_turn(turn: Turn) -> Turn:

@@ -114,13 +114,17 @@ class Fallback:
             if warnings:
                 sink.feed(warnings)  # before the answer: a failed response takes no more parts
             try:
-                await model.answer(turn, sink)
+                await self.ask(model, turn, sink)
                 break
             except (RequestError, UpstreamError) as error:
                 self._advance(error, has_output=sink.has_output)
             # The run sets the event of the first turn when the client disconnects.
             turn = dataclasses.replace(self._build_turn(), cancelled=turn.cancelled)
             sink.reset_for_fallback()
+
+    async def ask(self, model: Model, turn: Turn, sink: PartSink) -> None:
+        """Have one model answer."""
+        await model.answer(turn, sink)
 
     def _advance(self, error: ModelError, *, has_output: bool = False) -> None:
         """Go to the next candidate; raise the error if there is none, or none may help."""

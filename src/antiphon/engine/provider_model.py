@@ -8,7 +8,7 @@ the decoder into the sink in one call. Retries happen before the first byte of a
 import inspect
 import logging
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import cast
 
@@ -104,25 +104,24 @@ class ProviderClient:
         hook = self.provider.transform_request
         if hook is None:
             return json.encode(body)
-        name = self.provider.name
         try:
             result = hook(cast("dict[str, object]", body))
             changed = await result if inspect.isawaitable(result) else result
+            if changed is None:  # the hook has changed the body in place
+                changed = body
+            if isinstance(changed, dict):
+                return json.encode(cast("dict[object, object]", changed))
+            problem = "returned no object"
+            logger.error("%s: its transform_request returned %s", self.provider.name, type(changed).__name__)
         except (RequestError, UpstreamError):
             raise  # the hook rejects the request on purpose, with a status
-        except (Exception, SystemExit) as error:  # the user's code may raise anything
-            logger.exception("%s: its transform_request failed", name)
-            raise custom_code_error(name, f"transform_request failed ({type(error).__name__})") from None
-        if changed is None:  # the hook has changed the body in place
-            changed = body
-        if not isinstance(changed, dict):
-            logger.error("%s: its transform_request returned %s", name, type(changed).__name__)
-            raise custom_code_error(name, "transform_request returned no object")
-        try:
-            return json.encode(cast("dict[object, object]", changed))
         except json.JSONError:
-            logger.exception("%s: its transform_request returned no JSON", name)
-            raise custom_code_error(name, "transform_request returned what cannot be written as JSON") from None
+            problem = "returned what cannot be written as JSON"
+            logger.exception("%s: its transform_request %s", self.provider.name, problem)
+        except (Exception, SystemExit) as error:  # the user's code may raise anything
+            problem = f"failed ({type(error).__name__})"
+            logger.exception("%s: its transform_request failed", self.provider.name)
+        raise custom_code_error(self.provider.name, f"transform_request {problem}")
 
     def _may_retry(self, error: UpstreamError, wait: float) -> bool:
         if not self._retry_budget.try_withdraw():
@@ -336,19 +335,10 @@ class ResponseReader:
 class Providers:
     """The models of every configured provider."""
 
-    def __init__(
-        self,
-        providers: Sequence[Provider],
-        keys: Mapping[str, str],
-        transport: Transport,
-        retry_policy: RetryPolicy,
-        timeouts: Timeouts | None = None,
-    ) -> None:
+    def __init__(self, providers: Sequence[Provider], make_client: Callable[[Provider], ProviderClient]) -> None:
         self._providers = {provider.name: provider for provider in providers}
+        self._make_client = make_client
         self._clients: dict[str, ProviderClient] = {}
-        self._make_client: Callable[[Provider], ProviderClient] = lambda provider: ProviderClient(
-            provider, keys.get(provider.name), transport, retry_policy, timeouts
-        )
 
     @property
     def names(self) -> list[str]:

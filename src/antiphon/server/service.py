@@ -12,7 +12,7 @@ from antiphon.engine.engine import Engine
 from antiphon.engine.maintenance import Maintenance, Retention
 from antiphon.engine.models import AgentLimits, Models
 from antiphon.engine.persistence import ContextCache
-from antiphon.engine.provider_model import Providers
+from antiphon.engine.provider_model import ProviderClient, Providers
 from antiphon.engine.run import SERVER_STOPPING
 from antiphon.engine.sealing import KeyRing, check_keys
 from antiphon.protocol.errors import RequestError, StoreError
@@ -50,7 +50,10 @@ class Service:
         )
         self._client = HttpClient(timeouts)
         policy = RetryPolicy(settings.retries, settings.retry_seconds)
-        providers = Providers(settings.providers, settings.keys, self._client, policy, timeouts)
+        providers = Providers(
+            settings.providers,
+            lambda provider: ProviderClient(provider, settings.keys.get(provider.name), self._client, policy, timeouts),
+        )
         self.models = Models(
             settings.all_agents,
             providers,

@@ -6,10 +6,13 @@ library's own message is only the cause of our error, for the log.
 """
 
 import asyncio
+import math
 import os
+import re
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from importlib import import_module
 from threading import Lock
 from typing import Any, Protocol
@@ -18,7 +21,8 @@ from antiphon.protocol.errors import UpstreamError
 from antiphon.transport.client import HttpRequest
 from antiphon.transport.request import AwsSignature, Credential, EntraToken, GoogleToken, Key
 
-REFRESH_MARGIN_SECONDS = 300
+# As in Google's library: its metadata server repeats a token that is valid for five more minutes.
+REFRESH_MARGIN_SECONDS = 225
 """How long before its expiry a token is renewed."""
 
 
@@ -78,32 +82,26 @@ class AwsSigner:
         return await asyncio.to_thread(self._sign, request)
 
     def _sign(self, request: HttpRequest) -> dict[str, str]:
-        auth = import_extra("botocore.auth", "bedrock")
-        given = {name.lower(): value for name, value in request.headers.items()}
+        auth = import_extra("botocore.auth")
         # Only headers that no proxy on the way changes are signed.
-        headers = {
-            name: value
-            for name, value in given.items()
-            if name == "content-type" or (name.startswith("x-amz-") and name not in SIGNATURE_HEADERS)
-        }
-        signed = import_extra("botocore.awsrequest", "bedrock").AWSRequest(
+        given = {name.lower(): value for name, value in request.headers.items() if SIGNED_HEADER.match(name)}
+        headers = {name: value for name, value in given.items() if name not in SIGNATURE_HEADERS}
+        signed = import_extra("botocore.awsrequest").AWSRequest(
             method=request.method, url=request.url, data=request.body, headers=headers
         )
-        credential = self._credential
         # SigV4Auth encodes the encoded path once more, as every AWS service but S3 expects.
-        signer = auth.SigV4Auth(self._load_credentials(), credential.service, credential.region)
-        signer.add_auth(signed)
+        auth.SigV4Auth(self._load_credentials(), self._credential.service, self._credential.region).add_auth(signed)
         return {name.lower(): value for name, value in signed.headers.items() if name.lower() in SIGNATURE_HEADERS}
 
     def _load_credentials(self) -> Any:
         """Return the current credentials; raises UpstreamError."""
-        errors = import_extra("botocore.exceptions", "bedrock")
+        errors = import_extra("botocore.exceptions")
         profile = self._credential.profile or os.environ.get("AWS_PROFILE")  # as in AWS's libraries
         try:
             # botocore's search is not thread-safe, and slow where it asks the instance metadata.
             with self._lock:
                 if self._credentials is None:
-                    session = import_extra("botocore.session", "bedrock").Session(profile=self._credential.profile)
+                    session = import_extra("botocore.session").Session(profile=self._credential.profile)
                     self._credentials = session.get_credentials()
             if self._credentials is not None:
                 return self._credentials.get_frozen_credentials()
@@ -127,6 +125,7 @@ class AwsSigner:
 LIBRARY_ERRORS = (OSError, ValueError, RuntimeError)
 """What the libraries raise for invalid files, and for the programs they run."""
 
+SIGNED_HEADER = re.compile(r"content-type$|x-amz-", re.IGNORECASE)
 SIGNATURE_HEADERS = ("authorization", "x-amz-date", "x-amz-security-token")
 
 
@@ -136,28 +135,23 @@ class TokenSigner(ABC):
     def __init__(self, scope: str) -> None:
         self._scope = scope
         self._credentials: Any = None
+        self._headers: dict[str, str] = {}
+        self._renew_at = 0.0
         self._lock = asyncio.Lock()
 
     async def headers(self, request: HttpRequest) -> dict[str, str]:
         del request
-        if not self.is_fresh():
+        if time.time() > self._renew_at:
             # Checked again inside: the request that held the lock has renewed the token.
             async with self._lock:
-                if not self.is_fresh():
-                    await asyncio.to_thread(self.renew)
-        return self.token_headers()
+                if time.time() > self._renew_at:
+                    self._headers, expires_at = await asyncio.to_thread(self.fetch)
+                    self._renew_at = expires_at - REFRESH_MARGIN_SECONDS
+        return self._headers
 
     @abstractmethod
-    def is_fresh(self) -> bool:
-        """Return whether there is a token that does not expire soon."""
-
-    @abstractmethod
-    def renew(self) -> None:
-        """Get a token; blocks; raises UpstreamError."""
-
-    @abstractmethod
-    def token_headers(self) -> dict[str, str]:
-        """Return the headers with the token."""
+    def fetch(self) -> tuple[dict[str, str], float]:
+        """Return the headers with a new token, and when it expires; blocks; raises UpstreamError."""
 
 
 GOOGLE_CREDENTIALS_VARIABLE = "GOOGLE_APPLICATION_CREDENTIALS"
@@ -166,25 +160,21 @@ GOOGLE_CREDENTIALS_VARIABLE = "GOOGLE_APPLICATION_CREDENTIALS"
 class GoogleSigner(TokenSigner):
     """Google's application default credentials."""
 
-    def is_fresh(self) -> bool:
-        return self._credentials is not None and self._credentials.token_state.name == "FRESH"
-
-    def renew(self) -> None:
-        errors = import_extra("google.auth.exceptions", "vertex")
-        requests = import_extra("google.auth.transport.requests", "vertex")
+    def fetch(self) -> tuple[dict[str, str], float]:
+        errors = import_extra("google.auth.exceptions")
+        requests = import_extra("google.auth.transport.requests")
         try:
             if self._credentials is None:
-                self._credentials, _ = import_extra("google.auth", "vertex").default(scopes=[self._scope])
+                self._credentials, _ = import_extra("google.auth").default(scopes=[self._scope])
             self._credentials.refresh(requests.Request())
         except (errors.GoogleAuthError, *LIBRARY_ERRORS) as error:
             retryable = getattr(error, "retryable", False)
             raise credentials_error(_google_error_message(error, errors), retryable=retryable) from error
-
-    def token_headers(self) -> dict[str, str]:
         # `apply` also adds the project to bill, if it is not the credentials' own.
         headers: dict[str, str] = {}
         self._credentials.apply(headers)
-        return headers
+        expiry: datetime | None = self._credentials.expiry
+        return headers, expiry.replace(tzinfo=UTC).timestamp() if expiry else math.inf
 
 
 def _google_error_message(error: Exception, errors: Any) -> str:
@@ -203,35 +193,31 @@ def _google_error_message(error: Exception, errors: Any) -> str:
 class EntraSigner(TokenSigner):
     """Microsoft Entra ID, with the credentials of its default chain."""
 
-    _token = ""
-    _expires_at = 0.0
-
-    def is_fresh(self) -> bool:
-        return self._expires_at - time.time() > REFRESH_MARGIN_SECONDS
-
-    def renew(self) -> None:
-        errors = import_extra("azure.core.exceptions", "entra")
+    def fetch(self) -> tuple[dict[str, str], float]:
+        errors = import_extra("azure.core.exceptions")
         try:
             if self._credentials is None:
-                self._credentials = import_extra("azure.identity", "entra").DefaultAzureCredential()
+                self._credentials = import_extra("azure.identity").DefaultAzureCredential()
             token = self._credentials.get_token(self._scope)
         except (errors.AzureError, ValueError) as error:
             raise credentials_error(
                 f"Microsoft Entra gave no token ({type(error).__name__}). Run 'az login', or set "
                 "AZURE_TENANT_ID, AZURE_CLIENT_ID and AZURE_CLIENT_SECRET."
             ) from error
-        self._token, self._expires_at = token.token, float(token.expires_on)
-
-    def token_headers(self) -> dict[str, str]:
-        return {"authorization": f"Bearer {self._token}"}
+        return {"authorization": f"Bearer {token.token}"}, float(token.expires_on)
 
 
-def import_extra(module: str, extra_name: str) -> Any:
+EXTRAS = {"botocore": "bedrock", "google": "vertex", "azure": "entra"}
+"""The extra that installs each library."""
+
+
+def import_extra(module: str) -> Any:
     """Import a module of an optional extra; raises UpstreamError if it is not installed."""
     try:
         return import_module(module)
     except ImportError:
-        raise credentials_error(f"Install antiphon[{extra_name}] to use this provider without a key.") from None
+        extra = EXTRAS[module.partition(".")[0]]
+        raise credentials_error(f"Install antiphon[{extra}] to use this provider without a key.") from None
 
 
 AWS_FILE_VARIABLES = {"config_file": "AWS_CONFIG_FILE", "credentials_file": "AWS_SHARED_CREDENTIALS_FILE"}
@@ -244,8 +230,8 @@ def profile_region(profile: str | None, environ: Mapping[str, str]) -> str | Non
     An invalid profile is reported when its credentials are needed, not here.
     """
     try:
-        errors = import_extra("botocore.exceptions", "bedrock")
-        session = import_extra("botocore.session", "bedrock").Session(profile=profile)
+        errors = import_extra("botocore.exceptions")
+        session = import_extra("botocore.session").Session(profile=profile)
     except UpstreamError:
         return None  # the extra is not installed
     for name, variable in AWS_FILE_VARIABLES.items():
