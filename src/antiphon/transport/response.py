@@ -23,6 +23,8 @@ CHECK_BYTES = 4 * 1024 * 1024
 MAX_READ = 64 * 1024 * 1024
 """The largest body that `HttpResponse.read` returns."""
 
+MAX_ERROR_BODY = 256 * 1024
+
 MAX_BUFFERED = 1024 * 1024
 """How much of a body is buffered before there is a reader; then the connection is paused."""
 
@@ -110,7 +112,7 @@ class HttpResponse:
         """Takes a piece of the body from the connection; its exceptions go to `fail_in_reader`."""
         self.next_check = CHECK_BYTES
         """The size of the body at which `accept_size` must be called."""
-        self.on_growth: Callable[[], None] = _do_nothing
+        self.on_growth: Callable[[], None] | None = None
         """Called after every `CHECK_BYTES` of the body; may raise UpstreamError."""
         self._on_body: BodyCallback = _ignore
         self._rest = bytearray()
@@ -142,9 +144,8 @@ class HttpResponse:
 
     def subscribe(self, on_body: BodyCallback) -> None:
         """Call a function with every piece of the body, beginning with the buffered ones."""
-        self._on_body, self.is_paused = on_body, False
-        if not self.is_stepping:
-            self._step()
+        self._on_body, self.is_paused = on_body, True
+        self.resume()
 
     async def wait(self) -> bool:
         """Wait until the body is over (True) or paused (False); raises what went wrong."""
@@ -158,16 +159,16 @@ class HttpResponse:
     async def read(self) -> bytes:
         """Return the whole body; raises UpstreamError."""
         pieces: list[bytes] = []
-        await self._read_into(pieces)
+        await self._read_into(pieces, MAX_READ)
         return b"".join(pieces)
 
-    async def _read_into(self, pieces: list[bytes]) -> None:
-        size = 0
+    async def _read_into(self, pieces: list[bytes], limit: int) -> None:
+        room = limit
 
         def receive(data: bytes) -> None:
-            nonlocal size
-            size += len(data)
-            if size > MAX_READ:
+            nonlocal room
+            room -= len(data)
+            if room < 0:
                 raise bad_response_error(self.peer_name, TOO_LARGE)
             pieces.append(data)
 
@@ -182,11 +183,11 @@ class HttpResponse:
             self.release()
 
     async def read_and_release_within(self, seconds: float) -> bytes:
-        """Return what arrives of the body within some seconds, and release the connection."""
+        """Return what arrives of an error's body within some seconds, at most its start; release the connection."""
         pieces: list[bytes] = []
         try:
             async with asyncio.timeout(seconds):
-                await self._read_into(pieces)
+                await self._read_into(pieces, MAX_ERROR_BODY)
         except (UpstreamError, TimeoutError):
             pass  # the body explains an error status; without it the status alone is reported
         finally:
@@ -203,10 +204,8 @@ class HttpResponse:
     def resume(self) -> None:
         if self.is_paused:
             self.is_paused = False
-            if self._has_rest:
-                self._schedule_step()
-            else:
-                self._connection.resume()
+            if not self.is_stepping:
+                self._step()
 
     def stop(self) -> None:
         """Ignore the rest of the body; but one that is compressed must have an end, or `wait` raises an error."""
@@ -247,8 +246,6 @@ class HttpResponse:
         # uvloop would otherwise read up to 32 times 256 KiB in one iteration.
         if not self.is_over:
             self._rest += data
-            self.body_received = self.receive_in_steps
-            self._connection.pause()
             self._schedule_step()
 
     @property
@@ -261,7 +258,9 @@ class HttpResponse:
         return self._decompressor is not None and not self._decompressor.is_complete
 
     def _schedule_step(self) -> None:
-        if not self.is_stepping:
+        self.body_received = self.receive_in_steps
+        self._connection.pause()
+        if not (self.is_stepping or self.is_paused):
             self.is_stepping = True
             asyncio.get_running_loop().call_soon(self._step)
 
@@ -291,10 +290,7 @@ class HttpResponse:
         if self._is_stopped and not self.is_cut:
             self._finish()
         elif self._has_rest:
-            self.body_received = self.receive_in_steps
-            self._connection.pause()
-            if not self.is_paused:
-                self._schedule_step()
+            self._schedule_step()
         elif self._late_error:
             self.fail(self._late_error)
         elif self._end_received:
@@ -326,7 +322,8 @@ class HttpResponse:
         try:
             if size > MAX_BODY:
                 raise bad_response_error(self.peer_name, TOO_LARGE)
-            self.on_growth()
+            if self.on_growth:
+                self.on_growth()
         except UpstreamError as error:
             self.fail_in_reader(error)
             return False
@@ -367,7 +364,7 @@ class HttpResponse:
             return
         self.is_over, self.is_paused = True, False
         self._error = error
-        self.body_received, self._on_body, self.on_growth = _ignore, _ignore, _do_nothing
+        self.body_received, self._on_body, self.on_growth = _ignore, _ignore, None
         self._rest.clear()
         self._state_changed.set()
         # A paused connection must read on, to see the end of the body or to be reused.
@@ -380,9 +377,6 @@ TOO_LARGE = "sent a body that is too large."
 
 def _ignore(data: bytes) -> None:
     del data
-
-
-def _do_nothing() -> None: ...
 
 
 class Decompressor:
