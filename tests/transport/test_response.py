@@ -359,3 +359,12 @@ async def test_a_compression_bomb_stops_with_its_reader() -> None:
         response.subscribe(receive)
         assert await response.wait()
     assert len(got) == 1
+
+
+async def test_only_the_start_of_an_error_body_is_read() -> None:
+    sent = [0]
+    async with open_response(send_fast(sent)) as (server, response):
+        body = await response.read_and_release_within(20)
+        await server.wait_closed()
+    assert 0 < len(body) <= module.MAX_ERROR_BODY
+    assert sent[0] < 50_000_000

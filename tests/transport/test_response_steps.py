@@ -117,7 +117,7 @@ async def test_a_large_read_is_cut_after_a_line_if_it_has_one() -> None:
     response = HttpResponse(FakeConnection(), "p")
     response.head_received(200, {})
     response.subscribe(reader.receive)
-    response.receive_later(b"data: hello\n\n" * 20_000)
+    response.receive_in_steps(b"data: hello\n\n" * 20_000, later=True)
     response.end()
     assert await response.wait()
     assert len(reader.pieces) > 2

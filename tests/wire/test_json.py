@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from antiphon.wire.json import JSONError, decode, decode_lenient, encode
+from antiphon.wire.json import JSONError, decode, decode_foreign, decode_lenient, encode
 
 # Characters that mislead a counter which does not know where strings end.
 tricky = st.text('[]{},:"\\ \n\0aé😀')
@@ -245,3 +245,15 @@ def test_closing_brackets_are_counted_only_as_far_as_they_can_match(monkeypatch:
     with pytest.raises(JSONError, match="Invalid JSON"):
         decode(b"[" + b"[]," * 200 + b"]" * 1_000_000)
     assert counted <= 2 * 400_001
+
+
+@pytest.mark.parametrize("many", [b"{},", b"[],", b'"",', b'"k":1,'])
+def test_a_large_text_of_a_provider_with_too_many_values_is_rejected_before_it_is_parsed(many: bytes) -> None:
+    text = b'{"a":[' + many * 1_100_000
+    with pytest.raises(JSONError, match="more than 1000000 brackets and commas"):
+        decode_foreign(text)
+
+
+def test_brackets_in_the_strings_of_a_large_text_do_not_count() -> None:
+    text = b'{"a":"' + b'[{,\\"' * 500_000 + b'"}'
+    assert decode_foreign(text) == {"a": '[{,"' * 500_000}

@@ -495,6 +495,8 @@ class JsonReader(Generic[T]):
 
     def __call__(self, data: bytes) -> T:
         """Decode one JSON text; raises ValueError."""
+        if len(data) > json.LARGE_FOREIGN:
+            json.check_foreign(data)
         try:
             return self._decode(data)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):

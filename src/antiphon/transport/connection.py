@@ -168,7 +168,8 @@ class HttpConnection(asyncio.Protocol):
         if body is None:
             body, failure = self._parse(response, data)
         if size > STEP_BYTES:
-            response.receive_later(body)
+            # uvloop would otherwise read up to 32 times 256 KiB in one iteration.
+            response.receive_in_steps(body, later=True)
         elif body:
             try:
                 response.body_received(body)

@@ -10,6 +10,7 @@ import os
 import ssl
 import zlib
 from collections.abc import Callable
+from functools import partial
 from typing import Protocol
 
 from antiphon.protocol.errors import UpstreamError
@@ -119,9 +120,9 @@ class HttpResponse:
         """What has arrived and was not passed on."""
         self.is_stepping = False
         """Whether the next step is scheduled; the connection is not read until then."""
-        self._is_stopped = self._end_received = False
-        self._late_error: Exception | None = None
-        """The error that follows the rest."""
+        self._is_stopped = False
+        self._ending: Callable[[], None] | None = None
+        """What to do after the rest was passed on: end or fail."""
         self._size = 0
         self._decompressor: Decompressor | None = None
         self._error: Exception | None = None
@@ -234,19 +235,14 @@ class HttpResponse:
         if not self._head.done():
             self._head.set_result(None)
 
-    def receive_in_steps(self, data: bytes) -> None:
-        """Take a piece that is compressed or has no reader yet; pass a part of it on, and keep the rest."""
+    def receive_in_steps(self, data: bytes, *, later: bool = False) -> None:
+        """Take a piece that is large, compressed, or without a reader; pass its start on, now or in the next step."""
         if not self.is_over:
             self._rest += data
-            if not self.is_stepping:
+            if later:
+                self._schedule_step()
+            elif not self.is_stepping:
                 self._step()
-
-    def receive_later(self, data: bytes) -> None:
-        """Take what a large read held; pass it on, and read more, from the next iteration of the loop on."""
-        # uvloop would otherwise read up to 32 times 256 KiB in one iteration.
-        if not self.is_over:
-            self._rest += data
-            self._schedule_step()
 
     @property
     def _has_rest(self) -> bool:
@@ -291,10 +287,8 @@ class HttpResponse:
             self._finish()
         elif self._has_rest:
             self._schedule_step()
-        elif self._late_error:
-            self.fail(self._late_error)
-        elif self._end_received:
-            self.end()
+        elif self._ending:
+            self._ending()
         else:
             if self._decompressor is None:
                 self.body_received = self._on_body
@@ -334,7 +328,7 @@ class HttpResponse:
         if self.is_over:
             return
         if self._has_rest:
-            self._end_received = True  # it is over once a reader has the rest
+            self._ending = self.end
         elif self.is_cut:
             self.fail(bad_response_error(self.peer_name, f"{DECOMPRESSION_FAILED}: its end is missing.", CUT))
         else:
@@ -343,7 +337,7 @@ class HttpResponse:
     def fail(self, error: Exception) -> None:
         """End with an error, unless it is over; close the connection. What has arrived is passed on first."""
         if self._has_rest and not self.is_over:
-            self._late_error = self._late_error or error
+            self._ending = partial(self.fail, error)
         elif not self.is_over:
             if not self._head.done():
                 self._head.set_exception(error)
@@ -364,7 +358,8 @@ class HttpResponse:
             return
         self.is_over, self.is_paused = True, False
         self._error = error
-        self.body_received, self._on_body, self.on_growth = _ignore, _ignore, None
+        self.body_received = self._on_body = _ignore
+        self._ending = self.on_growth = None
         self._rest.clear()
         self._state_changed.set()
         # A paused connection must read on, to see the end of the body or to be reused.

@@ -22,6 +22,11 @@ _NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 _STEPS = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")  # as signed bytes: +1 +1 -1 -1
 
 
+LARGE_FOREIGN = 1024 * 1024
+MAX_FOREIGN_STRUCTURE = 1_000_000
+"""How many of `[`, `{` and `,` a provider's text above that size may hold outside strings."""
+
+
 class JSONError(ValueError):
     """Bytes that are not JSON, or a value that JSON cannot express."""
 
@@ -53,11 +58,21 @@ def decode_lenient(data: Buffer) -> object:
             raise refusal from None
 
 
-def decode_foreign(data: Buffer) -> object:
+def check_foreign(data: bytes) -> None:
+    """Check that a large text of a provider does not fill the memory when it is parsed; raises JSONError."""
+    if sum(map(data.count, (b"[", b"{", b","))) > MAX_FOREIGN_STRUCTURE:
+        bare = _remove_strings(data, MAX_FOREIGN_STRUCTURE)
+        if bare is None or len(bare.translate(None, _NOT_STRUCTURE)) > MAX_FOREIGN_STRUCTURE:
+            raise JSONError(f"It holds more than {MAX_FOREIGN_STRUCTURE} brackets and commas.")
+
+
+def decode_foreign(data: bytes) -> object:
     """Parse a whole message of a provider; halves of surrogate pairs are replaced.
 
     Only a top-level `delta` keeps them: the next message may hold the other half.
     """
+    if len(data) > LARGE_FOREIGN:
+        check_foreign(data)
     try:
         return _decoder.decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):

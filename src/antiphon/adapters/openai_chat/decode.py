@@ -195,6 +195,10 @@ class ToolCallState:
         return is_closed and decode_as(dict, "".join(pieces)) is not None
 
 
+MAX_CALLS = 5000
+"""The most calls of one answer; those without a name are kept until its end."""
+
+
 class ToolCalls:
     """All calls of one answer."""
 
@@ -219,6 +223,8 @@ class ToolCalls:
             arguments = to_json_text(function.arguments or function.input or "")
             call = self._by_index.get(index)
             if call is None or call.starts_new_call(id, name, arguments):
+                if len(self._all) == MAX_CALLS:
+                    raise ValueError(f"more than {MAX_CALLS} calls")
                 id = id or (call.pending_id if call else "")
                 is_custom = fragment.custom is not None
                 call = ToolCallState(key=len(self._all), id=id, is_custom=is_custom, used_ids=self._used_ids)
