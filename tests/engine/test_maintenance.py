@@ -13,13 +13,13 @@ from antiphon.agents.agent import Function
 from antiphon.engine.engine import Engine, IdempotencyKeyTaken
 from antiphon.engine.maintenance import Maintenance, Retention
 from antiphon.engine.models import Model, Models
-from antiphon.engine.persistence import Context
+from antiphon.engine.persistence import Context, replay_response
 from antiphon.engine.run import SERVER_STOPPED_ERROR, SERVER_STOPPING
 from antiphon.protocol.checker import find_violations
 from antiphon.protocol.errors import StoreError
 from antiphon.protocol.fold import fold
 from antiphon.protocol.items import Message, OutputText
-from antiphon.protocol.parts import Text
+from antiphon.protocol.parts import Call, Text
 from antiphon.protocol.response import ResponseError
 from antiphon.protocol.struct import encode
 from antiphon.store.base import IdempotencyRecord, Store, StoredResponse
@@ -393,6 +393,85 @@ async def test_a_response_whose_request_is_cancelled_while_it_is_stored_is_ended
     [(_, id)] = engine.orphans
     await Maintenance(engine, KEPT).end_orphans()
     assert (await wait_for_end(engine.store, id)).status == "failed"
+
+
+async def test_the_output_of_a_foreground_response_survives_a_crash_up_to_its_last_checkpoint(store: Store) -> None:
+    release = asyncio.Event()
+
+    async def slow() -> AsyncIterator[object]:
+        yield Call("1", "f", "{}", call_id="c")
+        yield "Hel"
+        await release.wait()
+        yield "lo"
+
+    engine = make_engine(slow, store)
+    maintenance = Maintenance(engine, KEPT)
+    run = await engine.create_run(make_request())
+    running = asyncio.create_task(run.execute())
+    await run.started.wait()
+    async with asyncio.timeout(20):
+        while run.response.output_text != "Hel":
+            await asyncio.sleep(0.001)
+    # In its first second a response is not written: most end before.
+    await maintenance.write_checkpoints()
+    assert await store.find(run.response_id) == StoredResponse(replace(run.response, output=[]))
+    run.checkpoint_at = 0
+    await maintenance.write_checkpoints()
+    assert run.checkpoint_at > 0
+    assert await store.find(run.response_id) == StoredResponse(run.response)
+    # Another process finds it after a crash.
+    await Maintenance(make_engine(model, store), KEPT).recover()
+    response = await wait_for_end(store, run.response_id)
+    assert (response.status, response.error, response.output_text) == ("failed", STOPPED, "Hel")
+    assert [getattr(item, "status", None) for item in response.output] == ["completed", "incomplete"]
+    assert response.usage
+    assert find_violations(replay_response(response)) == []
+    release.set()
+    await running
+    await store.close()
+
+
+async def test_a_checkpoint_is_written_only_if_something_has_changed(tmp_path: Path) -> None:
+    step = asyncio.Queue[str]()
+
+    async def slow() -> AsyncIterator[str]:
+        while word := await step.get():
+            yield word
+
+    store = SqliteStore(tmp_path)
+    engine = make_engine(slow, store)
+    maintenance = Maintenance(engine, KEPT)
+    run = await engine.create_run(make_request())
+    running = asyncio.create_task(run.execute())
+    commits: list[int] = []
+    for word in ("one", "two"):
+        step.put_nowait(word)
+        await run.started.wait()
+        async with asyncio.timeout(20):
+            while not run.response.output_text.endswith(word):
+                await asyncio.sleep(0.001)
+        for _ in range(3):
+            run.checkpoint_at = 0
+            await maintenance.write_checkpoints()
+        commits.append(store.database.writer.commits)
+    assert commits == [2, 3]
+    step.put_nowait("")
+    response = await running
+    run.checkpoint_at = 0
+    await maintenance.write_checkpoints()
+    assert store.database.writer.commits == 4
+    assert await store.find(response.id) == StoredResponse(response)
+    await store.close()
+
+
+async def test_runs_that_are_gone_are_not_checkpointed() -> None:
+    engine = make_engine(model)
+    for store in (True, False):
+        run = await engine.create_run(make_request(store=store))
+        assert len(engine.foreground) == store
+        await run.execute()
+        del run
+        assert len(engine.foreground) == 0
 
 
 KEY = ("key", "print")

@@ -105,6 +105,35 @@ async def test_after_a_kill_acknowledged_responses_exist_and_logs_match_what_was
     assert is_database_sound(data)
 
 
+async def test_after_a_kill_a_foreground_response_keeps_its_output_up_to_its_last_checkpoint(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(AGENTS)
+    data, text, id = tmp_path / "data", "", ""
+    body = {"model": "counter", "input": "1000000", "stream": True}
+    with run_command("--app", "mine", "--data", str(data), cwd=tmp_path) as (address, process):
+        async with httpx.AsyncClient(base_url=address, timeout=WAIT, trust_env=False) as http:
+            try:
+                async with http.stream("POST", "/v1/responses", json=body) as answer:
+                    async for chunk in answer.aiter_text():
+                        text += chunk
+                        id = parse_event(text.split("\n\n")[0])["response"]["id"]
+                        stored = await http.get(f"/v1/responses/{id}")
+                        if len(stored.json()["output"]):
+                            process.send_signal(signal.SIGKILL)
+            except httpx.TransportError:
+                pass
+        process.wait(20)
+    with serve_agents(data) as address:
+        response = get_response(address, id)
+    assert (response["status"], response["error"]["code"]) == ("failed", "server_error")
+    [message] = response["output"]
+    counted = message["content"][0]["text"]
+    assert message["status"] == "incomplete"
+    assert "0 1 2 3 4 5 " in counted
+    deltas = [parse_event(frame) for frame in text.split("\n\n")[:-1] if "output_text.delta" in frame]
+    received = "".join(event["delta"] for event in deltas)
+    assert received.startswith(counted) or counted.startswith(received)
+
+
 def is_database_sound(folder: Path) -> bool:
     """Tell whether the database is whole."""
     connection = sqlite3.connect(folder / "responses.db")

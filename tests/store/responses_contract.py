@@ -275,6 +275,23 @@ class ResponsesContract:
         await add_ended_response(store, "b", "a", tenant="two")
         assert await store.read_history("b", tenant="two") == History(expected_items("b"), list("b"), "a")
 
+    # --- checkpoints -------------------------------------------------------------------------
+
+    async def test_the_output_of_a_response_in_progress_can_be_stored(self, store: Store) -> None:
+        await store.begin(new_response("r"), [])
+        partial = new_response("r", output=ITEMS, model="other")
+        await store.save_output(partial, tenant="b")
+        assert await store.find("r") == StoredResponse(new_response("r"))
+        await store.save_output(partial)
+        assert await store.find("r") == StoredResponse(new_response("r", output=ITEMS))
+        assert len(await store.list_unfinished()) == 1
+        ended = ended_response(new_response("r"), assistant_message("out"))
+        await store.end(ended)
+        await store.save_output(partial)
+        assert await store.find("r") == StoredResponse(ended)
+        await store.save_output(new_response("unknown"))
+        assert await store.find("unknown") is None
+
     # --- idempotency -------------------------------------------------------------------------
 
     async def test_an_idempotency_key_returns_its_first_response(self, store: Store) -> None:

@@ -13,6 +13,8 @@ from contextlib import suppress
 from itertools import chain, repeat
 from typing import TypeVar
 
+from msgspec.structs import replace
+
 from antiphon.engine.models import EventSink
 from antiphon.engine.persistence import new_id
 from antiphon.engine.run import INTERNAL_ERROR, SERVER_STOPPING, FencedError
@@ -121,7 +123,8 @@ class Background:
         epoch = await self._store.claim(id, tenant=tenant)
         if epoch is None:
             return
-        synth = Synth(stored.response, ids=new_id, clock=self._clock)
+        response = close_output(stored.response)
+        synth = Synth(response, ids=new_id, clock=self._clock)
         logged: list[Event] | None = []
         try:
             async for batch in follow_events(self._store, id, tenant=tenant, wait=False):
@@ -133,7 +136,7 @@ class Background:
             # Whatever is wrong with its log, a response must not stay unfinished for ever.
             logger.exception("the events of %s cannot be read: it is ended without them", id)
             logged = None
-            synth = Synth(stored.response, ids=new_id, clock=self._clock)
+            synth = Synth(response, ids=new_id, clock=self._clock)
         events = [] if logged else synth.start()
         synth.feed_all(_estimate_usage(stored, synth.response))
         if error is None:
@@ -257,6 +260,15 @@ def decode_stored_request(stored: StoredResponse) -> Request:
     # Without the size limits of the HTTP endpoints: the normalised form of an accepted request may
     # be larger than the body that the client sent.
     return decode(Request, json.decode_lenient(stored.request))
+
+
+def close_output(response: Response) -> Response:
+    """Close the items that were still open when the output of a response was last stored."""
+    output = [
+        replace(item, status="incomplete") if getattr(item, "status", None) == "in_progress" else item
+        for item in response.output
+    ]
+    return replace(response, output=output)
 
 
 def _cancel_once(job: asyncio.Task[None], reason: str | None = None) -> None:

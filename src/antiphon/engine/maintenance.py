@@ -1,14 +1,14 @@
-"""Recovery after a crash, removal of expired data, and a clean shutdown."""
+"""Recovery after a crash, checkpoints, removal of expired data, and a clean shutdown."""
 
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from antiphon.engine.background import decode_stored_request
 from antiphon.engine.engine import Engine
-from antiphon.engine.run import NOT_STORED_ERROR, SERVER_STOPPED_ERROR
+from antiphon.engine.run import CHECKPOINT_SECONDS, NOT_STORED_ERROR, SERVER_STOPPED_ERROR
 from antiphon.protocol.errors import RequestError, StoreError
 from antiphon.store.base import StoredResponse
 
@@ -30,9 +30,12 @@ CLOCK_TOLERANCE = 60.0
 CLOCK_SETTLE_SECONDS = 3600.0
 """How long nothing is removed after the wall clock was set: a wrong time is mostly corrected soon."""
 
+CHECKPOINT_PAUSES = 20
+"""The least pause between two checkpoints, in multiples of the time that one takes."""
+
 
 class Maintenance:
-    """Recovers unfinished responses at start-up, then removes expired data periodically.
+    """Recovers unfinished responses at start-up, removes expired data and writes checkpoints periodically.
 
     `lock_folder` tells whether this process may recover them: another server on the same folder may
     run them. It is asked again before each sweep, until that server is gone.
@@ -55,12 +58,16 @@ class Maintenance:
         self._recovered = False
         self._clock_offset = clock() - monotonic()
         self._sweep_allowed_at = monotonic()
-        self._sweeper: asyncio.Task[None] | None = None
+        self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
-        """Recover unfinished responses, if the folder is ours, and start the periodic sweep."""
+        """Recover unfinished responses, if the folder is ours; then sweep and write checkpoints periodically."""
         await self.recover()
-        self._sweeper = asyncio.create_task(self._sweep_loop())
+        sweep = (self.recover, self.end_orphans, self.sweep)
+        self._tasks = [
+            asyncio.create_task(_repeat(self._retention.sweep_seconds, *sweep)),
+            asyncio.create_task(_repeat(CHECKPOINT_SECONDS / 2, self.write_checkpoints)),
+        ]
 
     async def recover(self) -> None:
         """Recover unfinished responses, once, when the folder is ours."""
@@ -73,10 +80,10 @@ class Maintenance:
         self._recovered = True
 
     async def stop(self) -> None:
-        """Stop the sweep and the background responses, and close the store."""
-        if self._sweeper:
-            self._sweeper.cancel()
-            await asyncio.gather(self._sweeper, return_exceptions=True)
+        """Stop the periodic work and the background responses, and close the store."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._engine.background.stop_all()
         await self._engine.store.close()
 
@@ -134,11 +141,27 @@ class Maintenance:
             logger.warning("the clock was set by %+.0fs: nothing is removed for %.0fs", jump, CLOCK_SETTLE_SECONDS)
         return now < self._sweep_allowed_at
 
-    async def _sweep_loop(self) -> None:
-        while True:
-            await asyncio.sleep(self._retention.sweep_seconds)
-            for work in (self.recover, self.end_orphans, self.sweep):
-                try:
-                    await work()
-                except StoreError as error:
-                    logger.warning("the periodic maintenance failed: %s", error)
+    async def write_checkpoints(self) -> None:
+        """Store the output of foreground responses that are still being made, each about once a second."""
+        now, changes = self._monotonic(), list[Awaitable[None]]()
+        due = [(tenant, run) for (tenant, _), run in self._engine.foreground.items() if run.checkpoint_at <= now]
+        for tenant, run in due:
+            run.checkpoint_at = now + CHECKPOINT_SECONDS
+            if response := run.take_checkpoint():
+                changes.append(self._engine.store.save_output(response, tenant=tenant))
+        await asyncio.gather(*changes)
+        # Long outputs and slow disks are written less often, so that this never takes much of the time.
+        next_at = now + max(CHECKPOINT_SECONDS, CHECKPOINT_PAUSES * (self._monotonic() - now))
+        for _, run in due:
+            run.checkpoint_at = next_at
+
+
+async def _repeat(seconds: float, *work: Callable[[], Awaitable[object]]) -> None:
+    """Do some work periodically; a failure of the store is logged."""
+    while True:
+        await asyncio.sleep(seconds)
+        for one in work:
+            try:
+                await one()
+            except StoreError as error:
+                logger.warning("the periodic maintenance failed: %s", error)

@@ -8,6 +8,7 @@ Calls that `tool_choice` does not allow are removed before they become events.
 import asyncio
 import logging
 import sys
+import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
 
 from antiphon.agents.agent import Turn
@@ -161,6 +162,9 @@ PersistEnd = Callable[[list[Event], Response], PendingCommit | None]
 SERVER_STOPPING = "drain"
 """The message of a task's cancellation when the server stops, and not its client."""
 
+CHECKPOINT_SECONDS = 1.0
+"""How often the output of a stored foreground response is stored while it is being made."""
+
 SERVER_STOPPED_ERROR = ErrorPayload(
     message="The server stopped while this response was being made.", type="server_error", code="server_error"
 )
@@ -216,6 +220,9 @@ class Run:
         """Writes more deltas of that text, if the sink has a fast path."""
         self._model_ending: list[Event] = []
         """The last events, if a part of the model has ended the response."""
+        self.checkpoint_at = time.monotonic() + CHECKPOINT_SECONDS
+        """When its output is stored next, while it is being made; see `maintenance.py`."""
+        self._checkpointed_events = 0
         self.error: RequestError | UpstreamError | None = None
         """The error that ended the response, if it has an HTTP status: the response has none."""
 
@@ -228,6 +235,14 @@ class Run:
     def response(self) -> Response:
         """The response so far."""
         return self._synth.response
+
+    def take_checkpoint(self) -> Response | None:
+        """Return the response so far if it has changed since the last call and has not ended."""
+        count = self._synth.event_count
+        if self._synth.ended or count == self._checkpointed_events:
+            return None
+        self._checkpointed_events = count
+        return self.response
 
     async def execute(self) -> Response:
         """Produce the response; raises an error with a status that comes before any answer."""

@@ -164,9 +164,14 @@ class Synth:
         return self._emitter.fold.measure_output()
 
     @property
+    def event_count(self) -> int:
+        """How many events there are so far."""
+        return self._emitter.next_number
+
+    @property
     def started(self) -> bool:
         """Whether the response has been announced."""
-        return self._emitter.next_number > 0
+        return self.event_count > 0
 
     def start(self) -> list[Event]:
         """Announce the response: `created`, then `queued` or `in_progress`."""

@@ -157,6 +157,9 @@ class ResponseStore(Protocol):
         and its record is returned.
         """
 
+    async def save_output(self, response: Response, *, tenant: str = "") -> None:
+        """Store the output of a response so far, unless it has ended."""
+
     async def end(self, response: Response, *, tenant: str = "") -> Response | None:
         """Store the end of a response, unless it has ended; return what is stored, None if nothing is."""
 

@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from antiphon.protocol.errors import StoreError
 from antiphon.protocol.items import Item, ItemReference
@@ -109,6 +110,11 @@ class MemoryStore:
         if response.status in TERMINAL_STATUSES:
             self._end_record(record, response)
         return None
+
+    async def save_output(self, response: Response, *, tenant: str = "") -> None:
+        record = self._find_record(response.id, tenant)
+        if record and record.ended_at is None:
+            record.response = replace(record.response, output=response.output)
 
     async def end(self, response: Response, *, tenant: str = "") -> Response | None:
         record = self._find_record(response.id, tenant)

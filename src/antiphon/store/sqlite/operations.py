@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from antiphon.protocol.items import Item
 from antiphon.protocol.response import Response
+from antiphon.protocol.struct import encode
 from antiphon.store.base import (
     ConversationBusyError,
     History,
@@ -157,6 +158,12 @@ def _place_in_chain(connection: sqlite3.Connection, row: Row) -> Row:
     if connection.execute(sql.FIND_TURN, {"thread": thread, "turn": turn}).fetchone():
         return {"thread": row["id"], "turn": turn, "forked_from": thread}
     return {"thread": thread, "turn": turn, "forked_from": None}
+
+
+def save_output(connection: sqlite3.Connection, response: Response, tenant: str) -> None:
+    """Store the output so far; it is encoded here, on the writer's thread, because it may be long."""
+    values = {"id": response.id, "tenant": tenant, "output": encode(response.output).decode()}
+    connection.execute(sql.SAVE_OUTPUT, values)
 
 
 def end_response(connection: sqlite3.Connection, response: Response, row: Row) -> Response | None:

@@ -41,6 +41,7 @@ END_RESPONSE = (
     f"UPDATE responses SET {_ENDED} "  # noqa: S608
     "WHERE id = :id AND tenant = :tenant AND ended_at IS NULL RETURNING conversation"
 )
+SAVE_OUTPUT = "UPDATE responses SET output = :output WHERE id = :id AND tenant = :tenant AND ended_at IS NULL"
 
 FIND_RESPONSE = "SELECT * FROM responses WHERE id = :id AND tenant = :tenant"
 # Foreign keys delete the items, events and idempotency records of a response with it.

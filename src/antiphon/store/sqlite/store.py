@@ -61,6 +61,9 @@ class SqliteStore:
         change = partial(operations.begin_response, response=response, row=row, input=rows, key=key)
         return await self.database.write(change)
 
+    async def save_output(self, response: Response, *, tenant: str = "") -> None:
+        await self.database.write(partial(operations.save_output, response=response, tenant=tenant))
+
     async def end(self, response: Response, *, tenant: str = "") -> Response | None:
         row = self._make_row(response, tenant)
         return await self._write_and_notify(response.id, partial(operations.end_response, response=response, row=row))
