@@ -34,7 +34,7 @@ from antiphon.engine.validation import check_request, warn_of_unpaired_calls, wa
 from antiphon.protocol import context
 from antiphon.protocol.errors import RequestError, StoreError
 from antiphon.protocol.events import Event
-from antiphon.protocol.items import Item, ItemReference
+from antiphon.protocol.items import ItemReference
 from antiphon.protocol.request import INCLUDE_ENCRYPTED_REASONING, Request
 from antiphon.protocol.response import InputTokens, Response, ResponseWarning
 from antiphon.protocol.synth import Synth
@@ -292,8 +292,7 @@ class Engine:
     ) -> tuple[Fallback, Synth, ResponsePersistence]:
         candidates = await self.prepare_candidates(request, caller)
         first = candidates[0]
-        now = int(self.clock())
-        response = response or Response.new(request, id=self.ids("resp"), created_at=now)
+        response = response or Response.new(request, id=self.ids("resp"), created_at=int(self.clock()))
         fallback = Fallback(candidates, response.id)
         pad = random_padding if request.stream_options.include_obfuscation else None
         synth = Synth(
@@ -323,22 +322,17 @@ class Engine:
         models = self._find_models(request)
         history = await self._load_history(request, caller)
         input = [ensure_id(item, self.ids) for item in request.input]
-        references = await self._find_referenced_items(input, caller.tenant)
-        items = context.assemble(history.items, input, references.get)
+        references = [item.id for item in input if isinstance(item, ItemReference)]
+        referenced = {id: await self.store.find_item(id, tenant=caller.tenant) for id in references}
+        items = context.assemble(history.items, input, referenced.get)
         # With the ids, an adapter can name the index of an item that it cannot encode.
         request = replace(request, input=input)
         new_items, unpaired = items[len(history.items) :], context.find_unpaired_call_ids(items)
         seal_all = INCLUDE_ENCRYPTED_REASONING in request.include
+        sealers = [ItemSealer(self.key_ring, model.origin, caller.tenant, seal_all) for model in models]
         return [
-            Candidate(
-                request,
-                model,
-                ItemSealer(self.key_ring, model.origin, caller.tenant, seal_all),
-                history,
-                new_items,
-                unpaired,
-            )
-            for model in models
+            Candidate(request, model, sealer, history, new_items, unpaired)
+            for model, sealer in zip(models, sealers, strict=True)
         ]
 
     async def count_input_tokens(self, request: Request, caller: Caller = ANONYMOUS) -> InputTokens:
@@ -386,14 +380,6 @@ class Engine:
                 )
             return Context(tuple(page.items), (id,))
         return Context()
-
-    async def _find_referenced_items(self, items: list[Item], tenant: str) -> dict[str, Item]:
-        """Return the stored items that item references name, by id."""
-        found: dict[str, Item] = {}
-        for item in items:
-            if isinstance(item, ItemReference) and (named := await self.store.find_item(item.id, tenant=tenant)):
-                found[item.id] = named
-        return found
 
 
 def conversation_busy_error() -> RequestError:

@@ -196,21 +196,19 @@ class ProviderModel(Model):
         """
         prompt = Prompt(self._model, turn.request, turn.items, sink.streaming, self._capabilities)
         adapter, request, decoder = self._encode(prompt)
-        adapters_tried = 1
-        while True:
+        first = adapter
+        for others_left in reversed(range(MAX_ADAPTERS_TRIED)):
             try:
                 await self._send(adapter, request, decoder, prompt, sink)
                 break
             except UpstreamError as error:
-                may_try = adapters_tried < MAX_ADAPTERS_TRIED and not sink.has_output
-                other = adapter.fallback_adapter(error) if may_try else None
+                other = adapter.fallback_adapter(error) if others_left and not sink.has_output else None
                 if other is None:
                     raise
-            adapters_tried += 1
             adapter = other
             prompt.warnings.clear()  # they were about the adapter that failed
             request, decoder = encode_prompt(adapter, prompt)
-        if adapters_tried > 1:
+        if adapter is not first:
             self._client.learn_adapter(self._model, adapter)
 
     async def count(self, turn: Turn) -> int | None:

@@ -6,7 +6,9 @@ two), its headers, its payload, and a checksum of everything before. Numbers are
 
 import struct
 from collections.abc import Mapping
+from io import BytesIO
 from struct import Struct as Packed
+from typing import Any
 from zlib import crc32
 
 from msgspec import Struct
@@ -95,45 +97,35 @@ class Decoder:
         return EventStreamMessage(headers, data[end:body])
 
 
-_NAME_LENGTH, _VALUE_LENGTH = Packed(">B"), Packed(">H")
 # The types of values: booleans; numbers, timestamps and UUIDs; bytes and text with their length.
 _BOOLEANS = {0: True, 1: False}
-_FIXED_SIZE = {2: Packed(">b"), 3: Packed(">h"), 4: Packed(">i"), 5: Packed(">q"), 8: Packed(">q"), 9: Packed(">16s")}
+_FIXED_SIZE = {2: ">b", 3: ">h", 4: ">i", 5: ">q", 8: ">q", 9: ">16s"}
 _BYTES, _TEXT = 6, 7
 
 
 def _read_headers(head: bytes) -> Mapping[str, HeaderValue]:
+    source = BytesIO(head)
+
+    def read(layout: str) -> Any:
+        (value,) = struct.unpack(layout, source.read(struct.calcsize(layout)))
+        return value
+
     headers: dict[str, HeaderValue] = {}
-    place = 0
     try:
-        while place < len(head):
-            encoded, place = _read_sized(head, place, _NAME_LENGTH)
-            name = encoded.decode()
+        while source.tell() < len(head):
+            name = read(f"{read('B')}s").decode()
             if name in headers:
                 raise EventStreamError(f"The header {name!r} comes twice.")
-            headers[name], place = _read_value(head, place)
-    except (struct.error, IndexError, UnicodeDecodeError):
+            kind = read("B")
+            if kind in _BOOLEANS:
+                headers[name] = _BOOLEANS[kind]
+            elif kind in _FIXED_SIZE:
+                headers[name] = read(_FIXED_SIZE[kind])
+            elif kind in (_BYTES, _TEXT):
+                value = read(f"{read('>H')}s")
+                headers[name] = value.decode() if kind == _TEXT else value
+            else:
+                raise EventStreamError(f"A header has the unknown type {kind}.")
+    except (struct.error, UnicodeDecodeError):
         raise EventStreamError("The headers of a message cannot be read.") from None
     return headers
-
-
-def _read_value(data: bytes, place: int) -> tuple[HeaderValue, int]:
-    """Read a header's type and value; return the value and the position after it."""
-    kind, place = data[place], place + 1
-    if kind in _BOOLEANS:
-        return _BOOLEANS[kind], place
-    if packed := _FIXED_SIZE.get(kind):
-        return packed.unpack_from(data, place)[0], place + packed.size
-    if kind not in (_BYTES, _TEXT):
-        raise EventStreamError(f"A header has the unknown type {kind}.")
-    value, place = _read_sized(data, place, _VALUE_LENGTH)
-    return value.decode() if kind == _TEXT else value, place
-
-
-def _read_sized(data: bytes, place: int, length: Packed) -> tuple[bytes, int]:
-    start = place + length.size
-    end = start + length.unpack_from(data, place)[0]
-    # Slicing would silently return fewer bytes.
-    if end > len(data):
-        raise IndexError
-    return data[start:end], end

@@ -170,10 +170,13 @@ class Dialect:
     def visible_response(self, response: Response) -> Response:
         """Return a response as the client may see it."""
         response = self._adapt_echo(response)
+        output = [self._visible_item(item) for item in response.output]
+        return response if output == response.output else replace(response, output=output)
+
+    def _visible_item(self, item: Item) -> Item:
         # Encrypted reasoning is sent only to clients that ask for it in `include`.
-        if self._hides_encrypted_content and any(map(_has_encrypted_content, response.output)):
-            response = replace(response, output=[_without_encrypted_content(item) for item in response.output])
-        return response
+        is_encrypted = isinstance(item, Reasoning) and item.encrypted_content is not UNSET
+        return replace(item, encrypted_content=UNSET) if is_encrypted and self._hides_encrypted_content else item
 
     def _rename_error(self, payload: ErrorPayload) -> ErrorPayload:
         return payload
@@ -201,9 +204,8 @@ class Dialect:
         return [(event.type, self.encode(visible))]
 
     def _encode_item(self, event: events.OutputItemAdded | events.OutputItemDone) -> list[EncodedEvent]:
-        if self._hides_encrypted_content and _has_encrypted_content(event.item):
-            event = replace(event, item=_without_encrypted_content(event.item))
-        return [(event.type, self.encode(event))]
+        item = self._visible_item(event.item)
+        return [(event.type, self.encode(event if item is event.item else replace(event, item=item)))]
 
     ENCODERS: ClassVar[dict[type, Callable[..., list[EncodedEvent]]]] = {
         **dict.fromkeys(get_args(LifecycleEvent), _encode_lifecycle),
@@ -256,8 +258,7 @@ class OpenAIDialect(Dialect):
 
     def _encode_text(self, event: OutputTextDelta | events.OutputTextDone) -> list[EncodedEvent]:
         data = encode(event)
-        has_logprobs = event.logprobs is not UNSET
-        return [(event.type, data if has_logprobs else data[:-1] + b',"logprobs":[]}')]
+        return [(event.type, data[:-1] + b',"logprobs":[]}' if event.logprobs is UNSET else data)]
 
     def _encode_part(
         self, event: events.ContentPartAdded | events.ContentPartDone | events.OutputTextAnnotationAdded
@@ -294,14 +295,6 @@ def failure_payload(response: Response) -> ErrorPayload:
         return ErrorPayload(message="The response failed.", type="server_error", code="server_error")
     kind = "server_error" if error.type is UNSET else error.type
     return ErrorPayload(message=error.message, type=kind, code=error.code)
-
-
-def _has_encrypted_content(item: Item) -> bool:
-    return isinstance(item, Reasoning) and item.encrypted_content is not UNSET
-
-
-def _without_encrypted_content(item: Item) -> Item:
-    return replace(item, encrypted_content=UNSET) if isinstance(item, Reasoning) else item
 
 
 def _with_cache_write_tokens(usage: ResponseUsage) -> ResponseUsage:

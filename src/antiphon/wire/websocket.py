@@ -42,7 +42,14 @@ def decode_message(data: str | bytes, limit: int) -> ClientMessage:
         lane = check_lane(fields.get("stream_id"))
         parent = fields.get("previous_response_id")
         previous = parent if isinstance(parent, str) else None
-        return ClientMessage(lane, previous, _decode_create(fields))
+        if (kind := fields.get("type")) != "response.create":
+            message = f"Messages of type '{str(kind)[:64]}' are not supported. Send 'response.create'."
+            raise RequestError(message, param="type", code="unsupported_message")
+        check_foreground(fields)
+        create = decode_create({name: fields[name] for name in fields if name not in IMPLIED_FIELDS})
+        return ClientMessage(lane, previous, create)
+    except InvalidValueError as error:
+        return ClientMessage(lane, previous, RequestError.from_invalid_value(error))
     except RequestError as error:
         return ClientMessage(lane, previous, error)
 
@@ -91,25 +98,8 @@ def check_lane(name: object) -> str:
     )
 
 
-def _decode_create(fields: dict[str, object]) -> WebSocketCreate:
-    if fields.get("type") != "response.create":
-        raise RequestError(
-            f"Messages of type '{str(fields.get('type'))[:64]}' are not supported. Send 'response.create'.",
-            param="type",
-            code="unsupported_message",
-        )
-    check_foreground(fields)
-    try:
-        return decode_create({name: fields[name] for name in fields if name not in IMPLIED_FIELDS})
-    except InvalidValueError as error:
-        raise RequestError.from_invalid_value(error) from None
-
-
 def check_foreground(fields: Mapping[str, object]) -> None:
     """Check that a request is not for a background response; raises RequestError."""
     if fields.get("background"):
-        raise RequestError(
-            "Background responses are not available on a WebSocket. Use HTTP for that.",
-            param="background",
-            code="unsupported_parameter",
-        )
+        message = "Background responses are not available on a WebSocket. Use HTTP for that."
+        raise RequestError(message, param="background", code="unsupported_parameter")

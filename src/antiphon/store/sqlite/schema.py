@@ -14,17 +14,15 @@ import sqlite3
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import cast
 
 import msgspec
 
 from antiphon.protocol.errors import StoreError
-from antiphon.protocol.items import Item
 from antiphon.protocol.response import Response
-from antiphon.protocol.struct import InvalidValueError, decode, decode_as, drop_none
+from antiphon.protocol.struct import InvalidValueError, decode, drop_none
 from antiphon.store.base import TERMINAL_STATUSES
-from antiphon.store.sqlite import operations
-from antiphon.store.sqlite.sql import FLAG_COLUMNS, JSON_COLUMNS, SCALAR_COLUMNS, Row, input_to_rows, response_to_row
+from antiphon.store.sqlite import operations, sql
+from antiphon.store.sqlite.sql import Row
 
 logger = logging.getLogger("antiphon.store")
 
@@ -186,7 +184,7 @@ def _create_tables(connection: sqlite3.Connection) -> None:
 # without a version. Its tables are renamed, never dropped: what cannot be imported stays there.
 _FIND_XAIBO = "SELECT name FROM sqlite_master WHERE type = 'table' AND name = 'responses'"
 _XAIBO_RESPONSES = "SELECT * FROM responses_v0 ORDER BY created_at, rowid"
-_XAIBO_ITEMS = "SELECT * FROM input_items_v0 WHERE response_id = ? ORDER BY rowid"
+_XAIBO_ITEMS = "SELECT *, '{}' AS rest FROM input_items_v0 WHERE response_id = ? ORDER BY rowid"
 
 
 def _import_xaibo_responses(connection: sqlite3.Connection) -> None:
@@ -199,25 +197,19 @@ def _import_xaibo_responses(connection: sqlite3.Connection) -> None:
             response = _decode_xaibo_response(row)
             if response.status in TERMINAL_STATUSES:
                 rows = connection.execute(_XAIBO_ITEMS, (response.id,))
-                input = input_to_rows(response, [_decode_xaibo_item(row) for row in rows])
-                new = response_to_row(response, 0, "") | {"conversation": None, "request": b""} | now
+                input = sql.input_to_rows(response, [sql.item_from_row(row) for row in rows])
+                new = sql.response_to_row(response, 0, "") | {"conversation": None, "request": b""} | now
                 operations.begin_response(connection, response, new, input, None)
                 imported += 1
     logger.info("%d of %d responses of a Xaibo database were imported", imported, len(found))
 
 
 def _decode_xaibo_response(row: sqlite3.Row) -> Response:
-    fields: Row = {name: row[name] for name in SCALAR_COLUMNS}
-    fields |= {name: bool(row[name]) for name in FLAG_COLUMNS if row[name] is not None}
-    fields |= {name: msgspec.json.decode(row[name]) for name in JSON_COLUMNS if row[name] is not None}
+    fields: Row = {name: row[name] for name in sql.SCALAR_COLUMNS}
+    fields |= {name: bool(row[name]) for name in sql.FLAG_COLUMNS if row[name] is not None}
+    fields |= {name: msgspec.json.decode(row[name]) for name in sql.JSON_COLUMNS if row[name] is not None}
     fields["user"] = row["user_id"]
     return decode(Response, drop_none(fields))
-
-
-def _decode_xaibo_item(row: sqlite3.Row) -> Item:
-    fields = {"id": row["id"], "type": row["type"], "role": row["role"]}
-    fields["content"] = msgspec.json.decode(row["content"])
-    return cast("Item", decode_as(Item, drop_none(fields)))
 
 
 def _add_threads(connection: sqlite3.Connection) -> None:
