@@ -127,7 +127,7 @@ def test_a_profile_that_names_its_region_is_enough(tmp_path: Path) -> None:
     file.write_text("[profile me]\nregion = eu-central-1\n")
     config = parse_config("", {"AWS_PROFILE": "me", "AWS_CONFIG_FILE": str(file)})
     assert config.providers["bedrock"].region == "eu-central-1"
-    assert "bedrock" in config.ready
+    assert "bedrock" in Settings().with_config(config).ready
 
 
 @pytest.mark.parametrize(("name", "environ", "fields", "key"), ENVIRONMENTS)
@@ -172,7 +172,7 @@ def test_missing_variables_are_named(environ: dict[str, str], name: str, reason:
     assert config.reasons[name] == reason
     assert name not in config.providers
     assert name not in config.keys
-    assert name not in config.ready
+    assert name not in Settings().with_config(config).ready
 
 
 def test_ollamas_host_needs_neither_scheme_nor_port() -> None:

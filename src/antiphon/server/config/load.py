@@ -8,11 +8,10 @@ from the environment only; the file names the variables that hold them. No key i
 import logging
 import os
 import tomllib
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import cast
 
 from antiphon.adapters.base import CREDENTIAL_KEYS, ConfigSource, ConfigurableProvider, Environ, Provider
 from antiphon.adapters.registry import BUILT_IN, adapter_class
@@ -48,11 +47,6 @@ class GatewayConfig:
     """Why a provider is unavailable; includes built-in ones that are not configured."""
 
     warnings: list[str] = field(default_factory=list[str])
-
-    @property
-    def ready(self) -> list[str]:
-        """The names of the available providers."""
-        return [name for name in self.providers if name not in self.reasons]
 
 
 def find_config_file(path: Path | str | None = None) -> Path | None:
@@ -103,16 +97,16 @@ def parse_config(
 
 
 def _build_config(root: Table, environ: Environ, file: Path, agents: Collection[str]) -> GatewayConfig:
-    providers = cast("Table", root.get("providers", {}))
-    in_file = {name: tables.parse_provider_table(name, value, file.parent) for name, value in providers.items()}
+    in_file = {
+        name: tables.parse_provider_table(name, table, file.parent) for name, table in root.get("providers", {}).items()
+    }
+    in_environment = {name: {"adapter": name} for name in BUILT_IN if name not in in_file}
     make_source = partial(ConfigSource, environ=environ, profile_region=profile_region)
-    sources = [make_source(name=name, table=table, in_file=True) for name, table in in_file.items()]
-    sources += [
-        make_source(name=name, table={"adapter": name}, in_file=False) for name in BUILT_IN if name not in in_file
-    ]
-    entries = {source.name: ProviderEntry.build(source) for source in sources}
-    aliases = cast("Table", root.get("models", {}))
-    targets = {name: tables.parse_alias(name, value) for name, value in aliases.items()}
+    entries = {
+        name: build_entry(make_source(name=name, table=table, in_file=name in in_file))
+        for name, table in (in_file | in_environment).items()
+    }
+    targets = {name: tables.parse_alias(name, value) for name, value in root.get("models", {}).items()}
     models = resolve_aliases(targets, entries.keys(), agents)
     aliased = {model.partition("/")[0] for names in models.values() for model in names}
     # A provider that an alias names is kept without its key: requests then fail with the name of
@@ -127,81 +121,70 @@ def _build_config(root: Table, environ: Environ, file: Path, agents: Collection[
         keys={name: entry.key for name, entry in included.items() if entry.key},
         models=models,
         reasons={name: entry.reason for name, entry in entries.items() if entry.reason},
-        warnings=[entry.warning for entry in included.values() if entry.warning],
+        warnings=[warning for entry in included.values() if (warning := unencrypted_key_warning(entry))],
     )
 
 
 @dataclass(frozen=True)
 class ProviderEntry:
-    """One provider, its key, and why it is unavailable or unsafe."""
+    """One provider, its key, and why it is unavailable."""
 
     provider: Provider
     key: str = field(repr=False)
-    reason: str = ""
-    warning: str = ""
-    has_location: bool = True
+    reason: str
+    has_location: bool
     """Whether the provider's address is known."""
 
-    @classmethod
-    def build(cls, source: ConfigSource) -> "ProviderEntry":
-        """Combine what the file and the environment say about a provider."""
-        kind = adapter_class(str(source.table["adapter"]))
-        from_environment = kind.environment_fields(source)
-        fields: Table = {**from_environment, **source.table}
-        # A table that says which key is sent where is complete: the adapter's own variable might
-        # hold the key of another account.
-        if not CREDENTIAL_KEYS & source.table.keys():
-            fields["api_key_env"] = kind.api_key_variable(fields, source)
-        provider = cast("Callable[..., Provider]", Provider)(name=source.name, **fields)
-        key = source.variable(provider.api_key_env or "")
-        location = missing_field(kind, fields, source)
-        missing = [location[1]] if location else []
-        if provider.api_key_env and not key:
-            missing.append(provider.api_key_env)
-        reason = invalid_url_reason(kind, from_environment) or invalid_key_reason(key, provider)
-        if missing and not reason:
-            reason = f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} not set"
-        if reason:
-            return cls(provider, "", reason, has_location=not location)
-        warning = unencrypted_key_warning(provider, key)
-        return cls(provider, key, warning=warning, has_location=not location)
+
+def build_entry(source: ConfigSource) -> ProviderEntry:
+    """Combine what the file and the environment say about a provider."""
+    kind = adapter_class(str(source.table["adapter"]))
+    from_environment = kind.environment_fields(source)
+    fields: Table = {**from_environment, **source.table}
+    # A table that says which key is sent where is complete: the adapter's own variable might
+    # hold the key of another account.
+    if not CREDENTIAL_KEYS & source.table.keys():
+        fields["api_key_env"] = kind.api_key_variable(fields, source)
+    provider = Provider(name=source.name, **fields)
+    key = source.variable(provider.api_key_env or "")
+    location = missing_field(kind, fields, source)
+    missing = [location[1]] if location else []
+    if provider.api_key_env and not key:
+        missing.append(provider.api_key_env)
+    reason = ""
+    if missing:
+        reason = f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} not set"
+    # Such a key would break the header in which it is sent.
+    if key and not (key.isascii() and key.isprintable() and " " not in key):
+        reason = f"{provider.api_key_env} does not hold a valid key"
+    for name in tables.URL_KEYS & from_environment.keys():
+        if problem := tables.invalid_url_problem(from_environment[name]):
+            reason = f"{kind.field_variables[name][0]} {problem}"
+    return ProviderEntry(provider, "" if reason else key, reason, has_location=not location)
 
 
 def missing_field(kind: type[ConfigurableProvider], fields: Table, source: ConfigSource) -> tuple[str, str] | None:
     """Return a field that nothing sets, and its variable; raise if the file has to set it."""
+    place = partial(dotted_key, "providers", source.name)
     try:
         missing = kind.missing_field(fields, source)
     except InvalidValueError as error:
-        raise InvalidValueError(dotted_key("providers", source.name, error.path), error.reason) from None
+        raise InvalidValueError(place(error.path), error.reason) from None
     if missing and source.in_file:
         key, variable = missing
-        advice = tables.provider_keys()[key].example
-        if source.has_adapter_name:  # the variables describe no other provider
-            advice += f", or set {variable}"
-        path = dotted_key("providers", source.name, key)
-        raise InvalidValueError(path, f"this key is missing. Write {advice}.")
+        # The variables describe no other provider.
+        alternative = f", or set {variable}" if source.has_adapter_name else ""
+        raise InvalidValueError(
+            place(key), f"this key is missing. Write {tables.provider_keys()[key].example}{alternative}."
+        )
     return missing
 
 
-def invalid_url_reason(kind: type[ConfigurableProvider], fields: Mapping[str, str]) -> str:
-    """Return why a variable does not hold an address, if one should and does not."""
-    for name in tables.URL_KEYS & fields.keys():
-        if problem := tables.invalid_url_problem(fields[name]):
-            return f"{kind.field_variables[name][0]} {problem}"
-    return ""
-
-
-def invalid_key_reason(key: str, provider: Provider) -> str:
-    """Return why a key is invalid: it would break the header in which it is sent."""
-    if not key or (key.isascii() and key.isprintable() and " " not in key):
-        return ""
-    return f"{provider.api_key_env} does not hold a valid key"
-
-
-def unencrypted_key_warning(provider: Provider, key: str) -> str:
+def unencrypted_key_warning(entry: ProviderEntry) -> str:
     """Return the warning for a key that is sent over plain HTTP, or an empty string."""
+    provider = entry.provider
     url = provider.base_url or provider.endpoint
-    if not (key and url and tables.is_unencrypted(url)):
+    if not (entry.key and url and tables.is_unencrypted(url)):
         return ""
     return (
         f"{provider.name}: the key in {provider.api_key_env} is sent to {url} unencrypted, "

@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, NamedTuple, cast, get_type_hints
+from typing import Annotated, Any, NamedTuple, get_type_hints
 from urllib.parse import urlsplit
 
 from msgspec import Meta, convert
@@ -50,7 +50,7 @@ def invalid_url_problem(url: str) -> str | None:
     return None
 
 
-Table = dict[str, object]
+Table = dict[str, Any]
 NonEmptyText = Annotated[str, Meta(min_length=1)]
 
 # All numbers of the file and of `Settings`. The bound keeps sums with a clock's time exact; no
@@ -67,25 +67,24 @@ EXAMPLE_ADAPTER = f'adapter = "{next(iter(BUILT_IN))}"'
 
 
 class TableKey(NamedTuple):
-    """A key of a table: its type, an example, and the adapters that read it."""
+    """A key of a table: its type and an example."""
 
     type: object
     example: str
-    adapters: tuple[str, ...] = tuple(BUILT_IN)
 
 
 ROOT_KEYS = {
-    "providers": TableKey(dict[str, object], f"[providers.local] and {EXAMPLE_ADAPTER} below it"),
-    "models": TableKey(dict[str, object], '[models] and fast = "local/small" below it'),
+    "providers": TableKey(Table, f"[providers.local] and {EXAMPLE_ADAPTER} below it"),
+    "models": TableKey(Table, '[models] and fast = "local/small" below it'),
 }
 COMMON_KEYS = {
     "adapter": TableKey(NonEmptyText, EXAMPLE_ADAPTER),
     "base_url": TableKey(str, 'base_url = "http://127.0.0.1:9100/v1"'),
     "api_key_env": TableKey(str, 'api_key_env = "LOCAL_KEY"'),
     "headers": TableKey(dict[str, str], 'headers = { x-team = "a" }'),
-    "timeouts": TableKey(dict[str, object], "timeouts = { first_byte = 60 }"),
+    "timeouts": TableKey(Table, "timeouts = { first_byte = 60 }"),
     "transform_request": TableKey(str, 'transform_request = "module:function"'),
-    "models": TableKey(dict[str, object], "[providers.local.models.small] and window = 8192 below it"),
+    "models": TableKey(Table, "[providers.local.models.small] and window = 8192 below it"),
 }
 """The keys of a provider's table that every adapter reads."""
 
@@ -117,22 +116,20 @@ QUOTED_TYPE = re.compile(r"`(\w+)`")
 @cache
 def provider_keys() -> Mapping[str, TableKey]:
     """Return the keys of a provider's table: the common ones and those of the adapters."""
-    examples: dict[str, str] = {}
-    readers: dict[str, list[str]] = {}
-    for adapter in BUILT_IN:
-        for key, value in adapter_class(adapter).table_keys.items():
-            examples.setdefault(key, f"{key} = {value}")
-            readers.setdefault(key, []).append(adapter)
     types = {key: bool if kind is bool else NonEmptyText for key, kind in get_type_hints(Provider).items()}
     types |= dict.fromkeys(URL_KEYS, str)  # an empty one is reported as an invalid URL
-    return COMMON_KEYS | {key: TableKey(types[key], example, tuple(readers[key])) for key, example in examples.items()}
+    keys = dict(COMMON_KEYS)
+    for adapter in BUILT_IN:
+        for key, value in adapter_class(adapter).table_keys.items():
+            keys.setdefault(key, TableKey(types[key], f"{key} = {value}"))
+    return keys
 
 
 def parse_provider_table(name: str, value: object, folder: Path) -> Table:
     """Check a provider's table; return the fields of its `Provider`."""
     path = dotted_key("providers", name)
     check_name(name, path, "a provider")
-    table = _read_table(value, path, f"[{path}] and {EXAMPLE_ADAPTER} below it")
+    table: Table = read_field(Table, value, path, f"[{path}] and {EXAMPLE_ADAPTER} below it")
     # Checked before anything else, so that no other message repeats the secret.
     for key in SECRET_KEYS & table.keys():
         variable = re.sub(r"\W", "_", name).upper() + "_API_KEY"
@@ -141,39 +138,38 @@ def parse_provider_table(name: str, value: object, folder: Path) -> Table:
             "keys must not be stored in the file. Put it into an environment variable and name the "
             f'variable here: api_key_env = "{variable}".',
         )
-    known = provider_keys()
-    fields = check_table(table, known, path)
+    fields = check_table(table, provider_keys(), path)
     fields["adapter"] = adapter = _check_adapter(name, fields.get("adapter"), path)
+    kind = adapter_class(adapter)
     for key in fields:
-        readers = known[key].adapters
         # Adapters of other packages may read any key.
-        if adapter in BUILT_IN and adapter not in readers:
-            reason = f"the adapter '{adapter}' does not read this, only {' and '.join(readers)}"
+        if adapter in BUILT_IN and key not in {*COMMON_KEYS, *kind.table_keys}:
+            readers = " and ".join(other for other in BUILT_IN if key in adapter_class(other).table_keys)
+            reason = f"the adapter '{adapter}' does not read this, only {readers}"
             raise InvalidValueError(dotted_key(path, key), f"{reason}. Leave it out.")
     try:
-        adapter_class(adapter).check_table(fields)
+        kind.check_table(fields)
     except InvalidValueError as error:
         raise InvalidValueError(dotted_key(path, error.path), error.reason) from None
     _check_addresses(fields, path)
-    _check_headers(cast("dict[str, str]", fields.get("headers", {})), dotted_key(path, "headers"))
-    _check_key_variable(fields, path)
-    if "timeouts" in fields:
-        place = dotted_key(path, "timeouts")
-        fields["timeouts"] = check_table(cast("Table", fields["timeouts"]), TIMEOUT_KEYS, place)
-    if "transform_request" in fields:
-        place = dotted_key(path, "transform_request")
-        fields["transform_request"] = import_hook(str(fields["transform_request"]), place, folder)
+    _check_headers(fields.get("headers", {}), dotted_key(path, "headers"))
+    _check_key_variable(fields.get("api_key_env", "NONE"), dotted_key(path, "api_key_env"))
+    fields["timeouts"] = check_table(fields.get("timeouts", {}), TIMEOUT_KEYS, dotted_key(path, "timeouts"))
     fields["models"] = {
         model: parse_model_table(value, dotted_key(path, "models", model))
-        for model, value in cast("Table", fields.get("models", {})).items()
+        for model, value in fields.get("models", {}).items()
     }
+    if "transform_request" in fields:
+        place = dotted_key(path, "transform_request")
+        fields["transform_request"] = import_hook(fields["transform_request"], place, folder)
     return fields
 
 
 def parse_model_table(value: object, path: str) -> Capabilities:
     """Check the table of one model."""
-    fields = check_table(_read_table(value, path, f"[{path}] and window = 8192 below it"), MODEL_KEYS, path)
-    for index, feature in enumerate(cast("list[str]", fields.get("lacks", []))):
+    table = read_field(Table, value, path, f"[{path}] and window = 8192 below it")
+    fields = check_table(table, MODEL_KEYS, path)
+    for index, feature in enumerate(fields.get("lacks", [])):
         if feature not in ALL_FEATURES:
             place = f"{dotted_key(path, 'lacks')}[{index}]"
             raise InvalidValueError(place, f"there is no feature '{feature}'. {suggest_name(feature, ALL_FEATURES)}")
@@ -189,7 +185,7 @@ def parse_alias(name: str, value: object) -> list[str]:
         raise InvalidValueError(path, f'an alias is a name, or a list of names: "local/small". {advice}.')
     kind = NonEmptyText if isinstance(value, str) else Annotated[list[str], Meta(min_length=1)]
     found = read_field(kind, value, path, f'{_quote_key(name)} = "local/small", or a list of such names')
-    return [found] if isinstance(found, str) else cast("list[str]", found)
+    return [found] if isinstance(found, str) else found
 
 
 def check_table(table: Table, known: Mapping[str, TableKey], path: str) -> Table:
@@ -237,7 +233,7 @@ def import_hook(target: str, path: str, folder: Path) -> Transform:
     if (place := str(folder.resolve())) not in sys.path:
         sys.path.insert(0, place)
     try:
-        found: object = getattr(import_module(name), attribute, None)
+        found: Any = getattr(import_module(name), attribute, None)
     except ImportError as error:
         reason = f"'{name}' cannot be imported: {error}"
         raise InvalidValueError(path, f"{reason}. Modules are searched for in {place} too.") from None
@@ -246,7 +242,7 @@ def import_hook(target: str, path: str, folder: Path) -> Transform:
         raise InvalidValueError(path, f"'{name}' cannot be imported: {what}. Fix it.") from None
     if not callable(found):
         raise InvalidValueError(path, f"{name} has no function '{attribute}'.")
-    return cast("Transform", found)
+    return found
 
 
 def _quote_key(name: str) -> str:
@@ -254,11 +250,7 @@ def _quote_key(name: str) -> str:
     return name if BARE_KEY.fullmatch(name) else f'"{escaped}"'
 
 
-def _read_table(value: object, path: str, example: str) -> Table:
-    return cast("Table", read_field(dict[str, object], value, path, example))
-
-
-def read_field(type: object, value: object, path: str, example: str) -> object:
+def read_field(type: object, value: object, path: str, example: str) -> Any:
     """Return a value of a type; raises InvalidValueError with an example."""
     try:
         return read_value(type, value, path)
@@ -287,7 +279,7 @@ def _check_adapter(name: str, adapter: object, path: str) -> str:
 
 def _check_addresses(fields: Table, path: str) -> None:
     for key in sorted(URL_KEYS & fields.keys()):
-        if problem := invalid_url_problem(str(fields[key])):
+        if problem := invalid_url_problem(fields[key]):
             reason = f"'{fields[key]}' {problem}. Write {provider_keys()[key].example}."
             if "password" in problem:
                 reason = f"{problem}. Put the key into an environment variable and name it in api_key_env."
@@ -307,19 +299,12 @@ def _check_headers(headers: Mapping[str, str], path: str) -> None:
             raise InvalidValueError(dotted_key(path, name), reason)
 
 
-def looks_like_secret(name: str) -> bool:
-    """Return whether a name looks random: long, without underscores, with digits throughout."""
+def _check_key_variable(name: str, path: str) -> None:
     numbers = re.findall("[0-9]+", name)
-    mixed = not (name.isupper() or name.islower())
-    return len(name) >= 20 and "_" not in name and len(numbers) >= (1 if mixed else 3)
-
-
-def _check_key_variable(fields: Table, path: str) -> None:
+    is_mixed_case = not (name.isupper() or name.islower())
+    # Long, without underscores, with digits throughout.
+    looks_random = len(name) >= 20 and "_" not in name and len(numbers) >= (1 if is_mixed_case else 3)
     # Users often paste the key itself. The message must not repeat it.
-    name = str(fields.get("api_key_env", "NONE"))
-    if not VARIABLE_NAME.fullmatch(name) or looks_like_secret(name) or KEYS.search(name):
-        raise InvalidValueError(
-            dotted_key(path, "api_key_env"),
-            "this is not the name of an environment variable. If it is the key itself, put it into "
-            'a variable and name that here: api_key_env = "LOCAL_KEY".',
-        )
+    if not VARIABLE_NAME.fullmatch(name) or looks_random or KEYS.search(name):
+        reason = "this is not the name of an environment variable. If it is the key itself, put it into a variable"
+        raise InvalidValueError(path, f'{reason} and name that here: api_key_env = "LOCAL_KEY".')
