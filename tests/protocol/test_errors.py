@@ -70,14 +70,19 @@ def test_the_types_and_codes_are_those_of_the_specification_and_ours():
 @pytest.mark.parametrize(
     ("raw", "message", "param", "code"),
     [
-        ({"temperature": 3}, "Invalid 'temperature': expected `float` <= 2.0.", "temperature", "invalid_value"),
+        (
+            {"temperature": 3},
+            "Invalid 'temperature': expected a number between 0 and 2, or null, got 3.",
+            "temperature",
+            "invalid_value",
+        ),
         (
             {"tools": [{"type": "function"}]},
             "Invalid 'tools[0].name': this field is required.",
             "tools[0].name",
             "missing_required_parameter",
         ),
-        (5, "Invalid body: expected an object, got a number.", None, "invalid_value"),
+        (5, "Invalid body: expected an object, got 5.", None, "invalid_value"),
     ],
 )
 def test_an_invalid_value_becomes_a_request_error(raw: object, message: str, param: str | None, code: str):

@@ -261,10 +261,10 @@ def test_null_is_never_written_for_an_optional_field(raw: dict[str, object], nam
         ("words", "", "expected an object, got 'words'"),
         (None, "", "expected an object, got null"),
         ([], "", "expected an object, got an array"),
-        (1.5, "", "expected an object, got a number"),
-        (True, "", "expected an object, got a boolean"),
+        (1.5, "", "expected an object, got 1.5"),
+        (True, "", "expected an object, got true"),
         ({"type": "message", "role": "user"}, "content", "this field is required"),
-        ({"type": "message", "role": "user", "content": 5}, "content", "expected an array, got a number"),
+        ({"type": "message", "role": "user", "content": 5}, "content", "expected an array, got 5"),
         ({"type": "message", "role": "user", "content": [{}, 5]}, "content[0].type", None),
         ({"type": "message", "role": "user", "content": ["words"]}, "content[0]", "expected an object, got 'words'"),
         (
@@ -272,8 +272,16 @@ def test_null_is_never_written_for_an_optional_field(raw: dict[str, object], nam
             "role",
             "expected one of 'user', 'assistant', 'system', 'developer', got 'robot'",
         ),
-        ({"type": "function_call_output", "call_id": "", "output": ""}, "call_id", "expected `str` of length >= 1"),
-        ({"type": "function_call_output", "call_id": "c", "output": 5}, "output", "expected `str`, got `int`"),
+        (
+            {"type": "function_call_output", "call_id": "", "output": ""},
+            "call_id",
+            "expected a string of 1 to 64 characters, got ''",
+        ),
+        (
+            {"type": "function_call_output", "call_id": "c", "output": 5},
+            "output",
+            "expected a string of at most 10485760 characters, got 5",
+        ),
     ],
 )
 def test_an_invalid_value_is_reported_with_its_path(raw: object, path: str, reason: str | None):
@@ -365,3 +373,31 @@ def test_unknown_fields_are_listed_unless_null_or_an_extensions():
     request = decode(Request, {"odd": 1, "none": None, "acme:own": 2})
     assert list_unknown_fields(request) == ["odd"]
     assert list_unknown_fields(Request()) == []
+
+
+@pytest.mark.parametrize(
+    ("raw", "message"),
+    [
+        ({"temperature": "hot"}, "temperature: expected a number between 0 and 2, or null, got 'hot'"),
+        ({"store": "yes"}, "store: expected true or false, got 'yes'"),
+        ({"metadata": {"a": 1}}, "metadata.a: expected a string of at most 512 characters, got 1"),
+        (
+            {"metadata": {str(index): "" for index in range(17)}},
+            "metadata: expected an object of at most 16 entries, got an object of 17",
+        ),
+        ({"stop": ["a", ""]}, "stop[1]: expected a string that is not empty, got ''"),
+        ({"user": ["a"]}, "user: expected a string, or null, got an array"),
+        (
+            {"safety_identifier": "x" * 65},
+            f"safety_identifier: expected a string of at most 64 characters, or null, got '{'x' * 40}…' (65 characters)",
+        ),
+        (
+            {"top_logprobs": 10**400},
+            "top_logprobs: expected a whole number between 0 and 20, or null, got a whole number",
+        ),
+    ],
+)
+def test_types_and_limits_are_reported_in_words(raw: object, message: str):
+    with pytest.raises(InvalidValueError) as caught:
+        decode(Request, raw)
+    assert str(caught.value) == message

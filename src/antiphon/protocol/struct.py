@@ -159,7 +159,7 @@ def decoder_for(annotation: object) -> DecodeFunction:
         # Anything else with structs in it is a list, perhaps with limits of its length.
         entries, limits = get_args(annotation)[:2] if origin is Annotated else (annotation, msgspec.Meta())
         return _list_decoder(get_args(entries)[0], limits)
-    members = get_args(annotation) if origin in UNION_ORIGINS else (annotation,)
+    members = _union_members(annotation)
     if get_origin(members[0]) is Literal and members[1:] in ((), (NoneType,)):
         return _literal_decoder(get_args(members[0]), nullable=NoneType in members)
     return _builtin_decoder(annotation, members)
@@ -310,37 +310,88 @@ def _builtin_decoder(annotation: object, members: Sequence[object]) -> DecodeFun
             return raw
         try:
             return msgspec.convert(raw, annotation)
-        except msgspec.ValidationError as error:
-            reason, _, place = str(error).partition(" - at ")
-            inner = _find_invalid_entry(raw, annotation) if place else ""
-            raise InvalidValueError(path + inner, reason[0].lower() + reason[1:]) from None
+        except msgspec.ValidationError:
+            raise _invalid_builtin_error(raw, annotation, path) from None
 
     return decode_builtin
 
 
-def _find_invalid_entry(raw: object, annotation: object) -> str:
-    """Return the path of the entry that does not fit; msgspec does not report it."""
-    entries: list[tuple[str, object]] = [(f"[{index}]", [entry]) for index, entry in enumerate(as_array(raw))]
-    entries += [(f".{name[:80]}", {name: member}) for name, member in as_object(raw).items()]
-    for place, alone in entries:
-        try:
-            msgspec.convert(alone, annotation)
-        except msgspec.ValidationError:
-            return place
-    return ""
+def _invalid_builtin_error(raw: object, annotation: object, path: str) -> InvalidValueError:
+    """Return the error of the innermost value that does not fit; msgspec does not report its place."""
+    entries: list[tuple[str, object, object]] = []
+    for member in _union_members(annotation):
+        kind = get_args(member)[0] if get_origin(member) is Annotated else member
+        types = get_args(kind)
+        if get_origin(kind) is list:
+            entries += [(f"[{index}]", entry, types[0]) for index, entry in enumerate(as_array(raw))]
+        elif get_origin(kind) is dict:
+            for name, value in as_object(raw).items():
+                entries += [(f".{name[:80]}", name, types[0]), (f".{name[:80]}", value, types[1])]
+    for place, entry, kind in entries:
+        if not _converts(entry, kind):
+            return _invalid_builtin_error(entry, kind, path + place)
+    expected, got = describe_type(annotation), _describe_json(raw)
+    if "entries" in expected and isinstance(raw, list | dict):
+        got += f" of {len(cast('list[object]', raw))}"
+    return InvalidValueError(path, f"expected {expected}, got {got}")
 
 
-_JSON_NAMES: dict[type, str] = {
+def _union_members(annotation: object) -> Sequence[object]:
+    return get_args(annotation) if get_origin(annotation) in UNION_ORIGINS else (annotation,)
+
+
+def _converts(raw: object, annotation: object) -> bool:
+    try:
+        msgspec.convert(raw, annotation)
+    except msgspec.ValidationError:
+        return False
+    return True
+
+
+_TYPE_NAMES: dict[object, str] = {
     NoneType: "null",
-    bool: "a boolean",
-    int: "a number",
+    bool: "true or false",
+    int: "a whole number",
     float: "a number",
+    str: "a string",
     list: "an array",
 }
+_LENGTH_UNITS: dict[object, str] = {str: "characters", list: "entries", dict: "entries"}
+
+
+def describe_type(annotation: object) -> str:
+    """Return a type in words.
+
+    >>> describe_type(Annotated[float, msgspec.Meta(ge=0, le=2)] | None)
+    'a number between 0 and 2, or null'
+    """
+    origin, args = get_origin(annotation), get_args(annotation)
+    if origin in UNION_ORIGINS:
+        return ", or ".join(map(describe_type, args))
+    if origin is Literal:
+        return f"one of {', '.join(map(repr, args))}"
+    if origin is not Annotated:
+        return _TYPE_NAMES.get(origin or annotation, "an object")
+    kind, meta = args
+    if unit := _LENGTH_UNITS.get(get_origin(kind) or kind):
+        least, most = meta.min_length, meta.max_length
+        amount = f"{least} to {most}" if least and most else f"at most {most}" if most else f"at least {least}"
+        limits = " that is not empty" if amount == "at least 1" else f" of {amount} {unit}"
+    elif meta.ge is not None and meta.le is not None:
+        limits = f" between {meta.ge} and {meta.le}"
+    else:
+        bounds = (("above", meta.gt), ("at least", meta.ge), ("at most", meta.le))
+        limits = ", " + " and ".join(f"{word} {limit}" for word, limit in bounds if limit is not None)
+    return f"{describe_type(kind)}{limits}" + (f" that matches {meta.pattern}" if meta.pattern else "")
 
 
 def _describe_json(raw: object) -> str:
-    return f"'{raw[:40]}'" if isinstance(raw, str) else _JSON_NAMES.get(type(raw), "an object")
+    if isinstance(raw, str):
+        return f"'{raw}'" if len(raw) <= 40 else f"'{raw[:40]}…' ({len(raw)} characters)"
+    # Python refuses to write an integer of thousands of digits.
+    if isinstance(raw, int | float) and abs(raw) < 1e300:
+        return str(raw).lower()
+    return _TYPE_NAMES.get(type(raw), "an object")
 
 
 def join_path(path: str, name: str) -> str:

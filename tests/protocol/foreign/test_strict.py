@@ -134,7 +134,7 @@ def test_what_servers_may_do_differently_breaks_no_rule(name: str, usage: dict[s
     [
         ({"arguments": {"a": 1}}, "item.arguments: expected a string"),
         ({"name": None}, "item.name: this field is required"),
-        ({"call_id": 3}, "item.call_id: expected `str`, got `int`"),
+        ({"call_id": 3}, "item.call_id: expected a string of 1 to 64 characters, got 3"),
     ],
 )
 def test_the_first_value_that_does_not_fit_is_named(changes: dict[str, Any], reason: str):

@@ -98,19 +98,11 @@ MODEL_KEYS = {
 SECRET_KEYS = frozenset({"api_key", "apikey", "key", "token", "api_token", "secret", "password"})
 """Common names for an API key that a user writes into the file."""
 
-TOML_TYPE_NAMES = {
-    "str": "a string",
-    "int": "an integer",
-    "float": "a number",
-    "bool": "true or false",
-    "object": "a table",
-    "array": "an array",
-}
 VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 RESERVED_HEADERS = frozenset({"connection", "content-length", "expect", "host", "transfer-encoding", "upgrade"})
 BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
-QUOTED_TYPE = re.compile(r"`(\w+)`")
+QUOTED_VALUE = re.compile(r"got '[^'].*", re.DOTALL)
 
 
 @cache
@@ -255,8 +247,8 @@ def read_field(type: object, value: object, path: str, example: str) -> Any:
     try:
         return read_value(type, value, path)
     except InvalidValueError as error:
-        # msgspec names Python's types; the file has TOML's.
-        reason = QUOTED_TYPE.sub(lambda found: TOML_TYPE_NAMES.get(found[1], found[0]), error.reason)
+        # A key may have been pasted into any field: the message must not repeat it.
+        reason = QUOTED_VALUE.sub("got a string", error.reason).replace("an object", "a table")
         raise InvalidValueError(error.path, f"{reason}. Write {example}.") from None
 
 
