@@ -231,7 +231,7 @@ def test_if_all_models_fail_the_last_error_is_returned(patient: ProviderServers)
     answer = post_response(patient.address, model="best")
     told = answer.json()["error"]["message"]
     assert answer.status_code == 401
-    assert told == ("openai: Not so fast. Before it, others could not answer: (anthropic/a: anthropic: Not so fast.)")
+    assert told == "openai: Not so fast. Others could not answer before it. anthropic/a: anthropic: Not so fast."
 
 
 def test_an_alias_is_a_model(patient: ProviderServers) -> None:

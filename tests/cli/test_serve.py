@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from antiphon import __version__
-from antiphon.cli.serve import ServeOptions, StartupError, load_target, load_targets, serve
+from antiphon.cli.serve import ServeOptions, StartupError, banner_lines, load_target, load_targets, serve
 from antiphon.server.settings import Settings
 from tests.http_client import http_client, post_response
 from tests.run_server import run_command
@@ -109,6 +109,40 @@ def test_the_banner_shows_the_address_and_an_example() -> None:
         ]
         assert models(address) == ["demo", "echo"]
         assert post_response(address).status_code == 200
+
+
+def test_the_example_in_the_banner_has_the_key_if_one_is_set() -> None:
+    *_, example = banner_lines(Settings(api_key="sk-secret"), "http://127.0.0.1:1")
+    assert '-H "Authorization: Bearer $ANTIPHON_API_KEY" \\\n' in example
+    assert "sk-secret" not in example
+    assert "Authorization" not in banner_lines(Settings(), "http://127.0.0.1:1")[-1]
+
+
+def test_an_empty_data_folder_is_rejected() -> None:
+    assert run("serve", "--port", "0", "--data", "") == (
+        2,
+        "antiphon: --data is empty. Name a folder, or leave --data out.\n",
+    )
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("def f(:", "{}, line 2: invalid syntax. Correct it."),
+        ("agent('my agent')(print)", "an agent's name is one word without slashes, not 'my agent'."),
+        ("@agent\ndef f(turn): ...", "'f' has @agent without a name. Write @agent('f')."),
+    ],
+)
+def test_a_mistake_in_an_agents_file_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str, message: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    file = tmp_path / "mistaken.py"
+    file.write_text(f"from antiphon import agent\n{source}\n")
+    with pytest.raises(StartupError) as caught:
+        load_targets(["mistaken"])
+    assert str(caught.value) == message.format(file)
 
 
 def test_an_agent_answers_as_its_author_wrote_it(folder: Path) -> None:
@@ -231,7 +265,8 @@ def test_a_port_in_use_is_reported() -> None:
         port = taken.getsockname()[1]
         code, output = run("serve", "--port", str(port))
     assert code == 2
-    message = f"antiphon: port {port} is already in use. Choose another one with --port.\n"
+    advice = f"Choose another one with --port, or with make serve PORT={port + 1}."
+    message = f"antiphon: port {port} is already in use. {advice}\n"
     assert output == message
 
 

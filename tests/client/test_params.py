@@ -48,3 +48,8 @@ def test_an_unknown_parameter_is_rejected(fields: dict[str, object], code: str):
     assert (caught.value.payload.code, caught.value.payload.param) == (code, next(iter(fields)))
     with pytest.raises(RequestError):
         build_body({"tools": []}, CompactParams)
+
+
+def test_a_misspelt_parameter_gets_a_suggestion():
+    with pytest.raises(RequestError, match=r"^Unknown parameter 'temprature'\. Did you mean 'temperature'\? Pass "):
+        build_body({"temprature": 1})

@@ -74,10 +74,13 @@ async def test_an_empty_string_is_an_input() -> None:
     assert (await run_request(input="")).status == "completed"
 
 
-@pytest.mark.parametrize("model", ["gpt-9", "demo/", "demo/none", "DEMO"])
-async def test_an_unknown_model_is_not_found(model: str) -> None:
+@pytest.mark.parametrize(
+    ("model", "meant"),
+    [("gpt-9", ""), *((name, " Did you mean 'demo'?") for name in ("demo/", "demo/none", "demoo", "DEMO"))],
+)
+async def test_an_unknown_model_is_not_found(model: str, meant: str) -> None:
     assert await request_error(model=model, input="Hi!") == ErrorPayload(
-        message=f"The model '{model}' does not exist. GET /v1/models lists those that do.",
+        message=f"The model '{model}' does not exist.{meant} GET /v1/models lists those that do.",
         type="not_found",
         param="model",
         code="model_not_found",
@@ -229,7 +232,11 @@ async def test_unused_fields_give_a_warning_with_a_hint() -> None:
         ResponseWarning(
             code="unused_parameter", message=unused.format("messages") + " Did you mean 'input'?", param="messages"
         ),
-        ResponseWarning(code="unused_parameter", message=unused.format("instruction"), param="instruction"),
+        ResponseWarning(
+            code="unused_parameter",
+            message=unused.format("instruction") + " Did you mean 'instructions'?",
+            param="instruction",
+        ),
     ]
 
 

@@ -389,7 +389,8 @@ def test_unknown_fields_are_listed_unless_null_or_an_extensions():
         ({"user": ["a"]}, "user: expected a string, or null, got an array"),
         (
             {"safety_identifier": "x" * 65},
-            f"safety_identifier: expected a string of at most 64 characters, or null, got '{'x' * 40}…' (65 characters)",
+            "safety_identifier: expected a string of at most 64 characters, or null, "
+            f"got '{'x' * 40}…' (65 characters)",
         ),
         (
             {"top_logprobs": 10**400},

@@ -1,6 +1,7 @@
 import pytest
 
 from antiphon.protocol.items import ExtensionItem, FunctionCallOutput
+from antiphon.protocol.request import Request
 from antiphon.protocol.struct import InvalidValueError, decode
 from antiphon.protocol.tools import (
     CUSTOM_TOOL,
@@ -90,3 +91,12 @@ def test_an_invalid_item_of_a_custom_tool_is_rejected(item: dict[str, object], p
     with pytest.raises(InvalidValueError) as caught:
         check_custom_item(item, "input[0]")
     assert caught.value.path == path
+
+
+def test_a_tool_in_the_shape_of_chat_completions_has_its_own_message() -> None:
+    with pytest.raises(InvalidValueError) as caught:
+        decode(Request, {"tools": [{"type": "function", "function": {"name": "f", "parameters": {}}}]})
+    assert caught.value.path == "tools[0].name"
+    assert caught.value.reason == (
+        "this field is required; move the fields of 'function' up, beside 'type': only chat nests them"
+    )

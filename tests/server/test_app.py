@@ -117,13 +117,21 @@ def _text(response: dict[str, Any]) -> str:
 
 @pytest.mark.parametrize("name", ["gpt-9", "demo/none", "my-agent/", ""])
 def test_a_model_that_does_not_exist_is_not_found(place: str, name: str) -> None:
-    message = f"The model '{name}' does not exist. GET /v1/models lists those that do."
-    error = {"message": message, "param": None, "code": "model_not_found"}
+    error = {"param": None, "code": "model_not_found"}
     with http_client(place) as http:
         spec, openai = (http.get(f"{door}/models/{name}") for door in ("/v1", "/openai/v1"))
-    assert (spec.status_code, spec.json()) == (404, {"error": error | {"type": "not_found"}})
-    body = {"error": error | {"type": "invalid_request_error"}, "detail": "model not found"}
-    assert (openai.status_code, openai.json()) == (404, body)
+    meant = {"demo/none": " Did you mean 'demo'?", "my-agent/": " Did you mean 'my-agent'?"}.get(name, "")
+    for answer, kind, detail in (
+        (spec, "not_found", {}),
+        (openai, "invalid_request_error", {"detail": "model not found"}),
+    ):
+        # A path of the door that the client used, also in a mounted application.
+        models = answer.url.path.removesuffix(f"/{name}")
+        message = f"The model '{name}' does not exist.{meant} GET {models} lists those that do."
+        assert (answer.status_code, answer.json()) == (
+            404,
+            {"error": error | {"message": message, "type": kind}} | detail,
+        )
 
 
 def test_the_health_check_responds(place: str) -> None:
@@ -141,14 +149,51 @@ def test_a_head_is_an_answer_without_its_body(place: str, path: str) -> None:
     assert head.headers["content-length"] == str(len(whole.content))
 
 
-@pytest.mark.parametrize("path", ["/", "/v1", "/v1/", "/v1/nothing", "/v1/responses/", "/healthz/"])
-def test_an_unknown_path_is_not_found(place: str, path: str) -> None:
+CREATE = " Create responses with POST {}/v1/responses."
+
+
+@pytest.mark.parametrize(
+    ("path", "advice"),
+    [
+        ("/", CREATE),
+        ("/v1", CREATE),
+        ("/v1/", CREATE),
+        ("/v1/nothing", CREATE),
+        ("/v1/responses/", " Did you mean '{}/v1/responses'?"),
+        ("/v1/respones", " Did you mean '{}/v1/responses'?"),
+        ("/healthz/", " Did you mean '{}/healthz'?"),
+        ("/v1/v1/responses", " Your base URL already ends in /v1: use {}/v1/responses."),
+        ("/v1/v1/v1/models/demo", " Your base URL already ends in /v1: use {}/v1/models/demo."),
+        ("/responses", " Your base URL has to end in /v1: use {}/v1/responses."),
+        ("/responses/resp_1", " Your base URL has to end in /v1: use {}/v1/responses/resp_1."),
+        ("/v1/completions", " Did you mean '{}/v1/chat/completions'?"),
+        ("/v1/embeddings", CREATE),
+    ],
+)
+def test_an_unknown_path_is_not_found(place: str, path: str, advice: str) -> None:
     with http_client(place) as http:
         answer = http.get(path)
     assert (answer.status_code, answer.headers["content-type"]) == (404, "application/json")
     error = answer.json()["error"]
     assert error == {"message": error["message"], "type": "not_found", "param": None, "code": "not_found"}
-    assert error["message"].endswith(f"{path}. Create responses with POST /v1/responses.")
+    root = answer.url.path.removesuffix(path)
+    assert error["message"] == f"There is nothing at {root}{path}.{advice.format(root)}"
+
+
+@pytest.mark.parametrize(
+    ("path", "advice"),
+    [
+        ("/openai/v1/v1/responses", "Your base URL already ends in /openai/v1: use {}/openai/v1/responses."),
+        ("/openai/openai/models", "Your base URL already ends in /openai: use {}/openai/models."),
+        ("/openai/completions", "Did you mean '{}/openai/chat/completions'?"),
+        ("/openai/v1/xyz", "Create responses with POST {}/openai/v1/responses."),
+    ],
+)
+def test_advice_uses_the_door_of_the_client(place: str, path: str, advice: str) -> None:
+    with http_client(place) as http:
+        answer = http.get(path)
+    root = answer.url.path.removesuffix(path)
+    assert answer.json()["error"]["message"].endswith(f" {advice.format(root)}")
 
 
 @pytest.mark.parametrize("path", ["/openai/nothing", "/openai/v1/nothing"])
@@ -253,3 +298,30 @@ async def test_the_application_needs_no_lifespan() -> None:
 
     await create_app()(scope, receive, send)
     assert (sent[0]["status"], sent[1]["body"]) == (200, b'{"status":"ok"}')
+
+
+@pytest.mark.parametrize("path", ["/v1/responses", "/openai/chat/completions", "/v1/conversations", "/hashbrown/chat"])
+def test_a_repeated_key_is_rejected_by_name_at_every_door(place: str, path: str) -> None:
+    with http_client(place) as http:
+        body = '{"model": "demo", "metadata": {"a": "1", "a": "2"}, "input": "Hi!"}'
+        answer = http.post(path, content=body, headers={"content-type": "application/json"})
+    assert (answer.status_code, answer.json()["error"]["code"], answer.json()["error"]["param"]) == (
+        400,
+        "invalid_json",
+        "a",
+    )
+    assert "An object has the key 'a' twice." in answer.json()["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "param"),
+    [
+        ("/v1/responses", {"input": [{"role": "user", "content": ["?"]}]}, "input[0].content[0].image_url"),
+        ("/v1/conversations", {"items": [{"role": "user", "content": ["?"]}]}, "items[0].content[0].image_url"),
+    ],
+)
+def test_an_image_without_a_usable_source_is_rejected(place: str, path: str, body: Any, param: str) -> None:
+    next(iter(body.values()))[0]["content"] = [{"type": "input_image", "image_url": "file:///etc/passwd"}]
+    with http_client(place) as http:
+        error = http.post(path, json={"model": "demo", **body}).json()["error"]
+    assert (error["param"], error["code"]) == (param, "invalid_value")

@@ -86,6 +86,8 @@ def test_requests_without_the_key_are_rejected(locked: str, method: str, path: s
     with http_client(locked) as http:
         answer = http.request(method, path, headers=Headers(given, "latin-1"))
     message = "This server requires an API key. Send 'Authorization: Bearer <key>'."
+    if (authorization or "").startswith("Bearer "):
+        message = "This API key is not valid. Send the key of this server: 'Authorization: Bearer <key>'."
     error = {"message": message, "type": "authentication_error", "param": None, "code": "invalid_api_key"}
     assert (answer.status_code, answer.json()) == (401, {"error": error})
     assert answer.headers["www-authenticate"] == "Bearer"

@@ -143,3 +143,7 @@ def test_an_error_message_has_the_doors_dialect() -> None:
 def test_a_message_of_a_named_lane_has_its_name() -> None:
     assert add_lane(b'{"type":"x"}', "a.b") == b'{"type":"x","stream_id":"a.b"}'
     assert add_lane(b'{"type":"x"}', "") == b'{"type":"x"}'
+
+
+def test_a_repeated_key_is_rejected_by_name() -> None:
+    assert rejection('{"type": "response.create", "model": "a", "model": "b"}') == ("invalid_json", "model", 400)

@@ -38,6 +38,7 @@ from antiphon.protocol import parts
 from antiphon.protocol.items import FunctionCall, FunctionCallOutput, Item, Message
 from antiphon.protocol.parts import Part
 from antiphon.protocol.request import Request
+from antiphon.protocol.struct import InvalidValueError
 from antiphon.protocol.tools import FunctionTool, Tool, ToolChoice, callable_tools
 
 Function = Callable[..., object]
@@ -128,7 +129,7 @@ class Agent:
     ) -> None:
         # A slash separates the agent from its entry, and a model name is printed in logs.
         if not name or "/" in name or not name.isprintable() or " " in name:
-            raise ValueError(f"an agent's name is one word without slashes, not {name!r}")
+            raise InvalidValueError("", f"an agent's name is one word without slashes, not {name!r}.")
         self.name = name
         self.window = window
         self.counts_tokens = counts_tokens
@@ -212,6 +213,8 @@ def agent(name: str, *, window: int | None = None, counts_tokens: bool = False) 
     `window` is how many tokens it can read. With `counts_tokens` the agent obeys `max_output_tokens` itself: it stops
     in time and yields `Finish("length")`. Otherwise the engine estimates the tokens and ends the answer at the limit.
     """
+    if inspect.isfunction(name):  # pyright: ignore[reportUnnecessaryComparison]
+        raise InvalidValueError("", f"'{name.__name__}' has @agent without a name. Write @agent('{name.__name__}').")
     return lambda function: Agent(name, function, window=window, counts_tokens=counts_tokens)
 
 

@@ -67,7 +67,9 @@ def serve(  # noqa: PLR0913 - one parameter per option
     agents: Target = [],  # noqa: B006 - typer copies it
     config: ConfigFile = None,
     data: Annotated[
-        Path | None, typer.Option(help="Folder in which responses are stored.", show_default="./responses")
+        str | None,
+        # Not a Path: an empty one would mean the current folder.
+        typer.Option(metavar="FOLDER", help="Folder in which responses are stored.", show_default="./responses"),
     ] = None,
     api_key: Annotated[
         str | None, typer.Option(envvar="ANTIPHON_API_KEY", help="Bearer token that clients must send.")

@@ -16,7 +16,7 @@ from antiphon.adapters.registry import BUILT_IN, adapter_class
 from antiphon.agents.agent import Agent
 from antiphon.cli.main import exit_now
 from antiphon.engine.sealing import check_keys
-from antiphon.protocol.errors import StoreError
+from antiphon.protocol.errors import StoreError, end_sentence
 from antiphon.protocol.struct import InvalidValueError
 from antiphon.server.app import create_app
 from antiphon.server.asgi import AsgiApp
@@ -41,7 +41,7 @@ class ServeOptions:
     port: int = 8000
     targets: Sequence[str] = ()
     config: Path | None = None
-    data: Path | None = None
+    data: str | None = None
     api_key: str | None = field(default=None, repr=False)
     seal_keys: str | None = field(default=None, repr=False)
     no_auth: bool = False
@@ -53,6 +53,8 @@ def serve(options: ServeOptions) -> None:
     loaded = load_targets(options.targets)
     if options.api_key == "":
         raise StartupError("the API key is empty. Set ANTIPHON_API_KEY to a secret, or unset it.")
+    if options.data == "":
+        raise StartupError("--data is empty. Name a folder, or leave --data out.")
     is_user_app = not isinstance(loaded, Settings)
     settings = settings_of(loaded) if is_user_app else apply_options(loaded, options)
     # The settings of a finished application cannot be changed any more.
@@ -82,7 +84,8 @@ def serve(options: ServeOptions) -> None:
         try:
             server.run([listener])
         except StoreError as error:
-            raise StartupError(f"{error} Choose another folder with --data.") from None
+            advice = "" if "another folder" in str(error) else " Choose another folder with --data."
+            raise StartupError(end_sentence(str(error)) + advice) from None
 
 
 def read_configuration(settings: Settings, path: Path | None) -> GatewayConfig | None:
@@ -108,7 +111,9 @@ def banner_lines(settings: Settings, url: str) -> list[str]:
     return [
         *([f"models: {', '.join(models)}"] if models else []),
         *([f"providers: {', '.join(named)}"] if named else []),
-        CURL_EXAMPLE.format(url=url, model=models[0] if models else f"{providers[0]}/NAME"),
+        CURL_EXAMPLE.format(
+            url=url, key=CURL_KEY if settings.api_key else "", model=models[0] if models else f"{providers[0]}/NAME"
+        ),
     ]
 
 
@@ -121,7 +126,7 @@ def settings_of(app: object) -> Settings:
 def apply_options(settings: Settings, options: ServeOptions) -> Settings:
     """Return settings changed by the options of the command line."""
     if options.data is not None:
-        settings = replace(settings, responses_dir=options.data)
+        settings = replace(settings, responses_dir=Path(options.data))
     if options.drain_seconds is not None:
         settings = replace(settings, drain_seconds=options.drain_seconds)
     if options.seal_keys is not None:
@@ -153,6 +158,8 @@ def load_targets(targets: Sequence[str]) -> Settings | AsgiApp:
         return Settings(agents=list(dict.fromkeys(agents)))
     except InvalidValueError as error:
         raise StartupError(str(error)) from None
+    except SyntaxError as error:
+        raise StartupError(f"{error.filename}, line {error.lineno}: {end_sentence(error.msg)} Correct it.") from None
 
 
 def load_target(target: str) -> Settings | AsgiApp:
@@ -196,8 +203,11 @@ def load_target(target: str) -> Settings | AsgiApp:
 
 
 CURL_EXAMPLE = """\
-try:    curl -N {url}/v1/responses -H 'Content-Type: application/json' \\
+try:    curl -N {url}/v1/responses -H 'Content-Type: application/json'{key} \\
           -d '{{"model": "{model}", "input": "Hello!", "stream": true}}'"""
+# Not the key itself: what is printed ends up in logs.
+CURL_KEY = """ \\
+          -H "Authorization: Bearer $ANTIPHON_API_KEY\""""
 
 
 def open_socket(host: str, port: int) -> socket.socket:
@@ -209,7 +219,9 @@ def open_socket(host: str, port: int) -> socket.socket:
     except OSError as error:
         message = f"cannot listen on {host}:{port}: {error.strerror or 'no such address'}. Check --host and --port."
         if error.errno == errno.EADDRINUSE:
-            message = f"port {port} is already in use. Choose another one with --port."
+            message = (
+                f"port {port} is already in use. Choose another one with --port, or with make serve PORT={port + 1}."
+            )
         raise StartupError(message) from None
 
 

@@ -6,7 +6,7 @@ from urllib.parse import quote
 
 from msgspec import Struct, field
 
-from antiphon.protocol.errors import RequestError
+from antiphon.protocol.errors import RequestError, suggest_closest
 from antiphon.protocol.foreign.lenient import SLUG
 from antiphon.protocol.items import Item
 from antiphon.protocol.request import (
@@ -99,7 +99,9 @@ def build_body(params: Mapping[str, object], known: type = ResponseParams) -> di
             message = "'stream' cannot be set: call stream() to stream, or create() not to."
             raise RequestError(message, param=name, code="unsupported_parameter")
         if name not in names:
-            message = f"Unknown parameter '{name}'. Pass fields that only this server has in "
+            message = (
+                f"Unknown parameter '{name}'.{suggest_closest(name, names)} Pass fields that only this server has in "
+            )
             raise RequestError(f"{message}extra_body.", param=name, code="unknown_parameter")
     body = {name: to_json_value(params[name]) for name in params if name not in EXTRA_PARAMS}
     # Last, so that extra_body can override a parameter.

@@ -353,11 +353,12 @@ class Engine:
             return found
         name = (request.model or "")[:80]
         provider, _, model = name.partition("/")
-        advice = "GET /v1/models lists those that do."
         if model and provider in BUILT_IN:
-            advice = f"{provider} is not configured: 'antiphon models' says what it needs."
+            advice = f" {provider} is not configured: 'antiphon models' says what it needs."
+        else:
+            advice = f"{self.models.suggest(name)} GET /v1/models lists those that do."
         raise RequestError(
-            f"The model '{name}' does not exist. {advice}", type="not_found", param="model", code="model_not_found"
+            f"The model '{name}' does not exist.{advice}", type="not_found", param="model", code="model_not_found"
         )
 
     async def _load_history(self, request: Request, caller: Caller) -> Context:

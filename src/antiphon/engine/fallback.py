@@ -17,7 +17,7 @@ from antiphon.engine.persistence import Context
 from antiphon.engine.sealing import ItemSealer
 from antiphon.engine.validation import warn_of_unused_fields
 from antiphon.protocol import context, parts
-from antiphon.protocol.errors import RequestError, UpstreamError, describe_for_log, drop_tracebacks
+from antiphon.protocol.errors import RequestError, UpstreamError, describe_for_log, drop_tracebacks, end_sentence
 from antiphon.protocol.items import Item
 from antiphon.protocol.request import Request
 
@@ -140,8 +140,8 @@ class Fallback:
             logger.warning("%s: %.100r cannot answer (%s)%s", self._response_id, name, reason, then)
         if next_model is None:
             if self._failures and not has_output:
-                earlier = " ".join(f"({one.model.name}: {cause})" for one, cause in self._failures)
-                message = f"{error.payload.message} Before it, others could not answer: {earlier}"
+                earlier = " ".join(f"{one.model.name}: {end_sentence(str(cause))}" for one, cause in self._failures)
+                message = f"{end_sentence(error.payload.message)} Others could not answer before it. {earlier}"
                 error.payload = replace(error.payload, message=message)
             raise error
         drop_tracebacks(error)

@@ -18,7 +18,7 @@ from antiphon.agents.agent import DEFAULT_ENTRY, Agent, Turn
 from antiphon.agents.threads import AgentThreads
 from antiphon.protocol import parts
 from antiphon.protocol.context import estimate_item
-from antiphon.protocol.errors import UpstreamError
+from antiphon.protocol.errors import UpstreamError, suggest_closest
 from antiphon.protocol.events import Event
 from antiphon.protocol.fast_text import TextFastPath
 from antiphon.protocol.items import Item
@@ -283,6 +283,11 @@ class Models:
         of_agents = [name for agent in self._agents.values() for name in agent.models]
         of_providers = self._provider_models.names if self._provider_models else []
         return list(dict.fromkeys([*of_agents, *self._aliases, *of_providers]))
+
+    def suggest(self, name: str) -> str:
+        """Return a suggestion of a known model for an unknown name; nothing if none is like it."""
+        same = [known for known in self.names if known.lower().rpartition("/")[2] == name.lower()]
+        return suggest_closest(name, self.names) if not same else f" Did you mean '{same[0]}'?"
 
     def find(self, name: str) -> list[Model]:
         """Return the models that a name stands for, in the order in which they are tried."""

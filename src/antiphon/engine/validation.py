@@ -1,12 +1,13 @@
 """Checks of a request before its response begins, and warnings of what nothing uses."""
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Sequence
 
 from antiphon.protocol import parts
-from antiphon.protocol.errors import RequestError
-from antiphon.protocol.items import ExtensionContent, Item, Message
+from antiphon.protocol.errors import RequestError, suggest_closest
+from antiphon.protocol.items import ExtensionContent, FunctionCallOutput, InputImage, Item, Message
 from antiphon.protocol.request import Request
-from antiphon.protocol.struct import ProtocolStruct, join_path, list_unknown_fields
+from antiphon.protocol.struct import ProtocolStruct, as_array, join_path, list_unknown_fields
 from antiphon.protocol.tools import (
     AllowedTools,
     ExtensionToolChoice,
@@ -29,15 +30,21 @@ EQUIVALENT_FIELDS = {
 }
 """Fields of other protocols, and their names here."""
 
+MAX_SUGGESTIONS = 20
+"""For how many unknown fields a similar name is looked for, which takes some time."""
+
 
 def check_request(request: Request) -> None:
     """Raise RequestError for a request that is incomplete, contradictory or unsupported."""
     if not request.model or not (request.input or request.previous_response_id or request.conversation):
-        raise RequestError(
-            "A request needs 'model' and 'input'. GET /v1/models lists the models.",
-            param="input" if request.model else "model",
-            code="missing_required_parameter",
-        )
+        param = "input" if request.model else "model"
+        message = "A request needs 'model' and 'input'. GET /v1/models lists the models."
+        if param == "input" and request.get("messages"):
+            message = "You sent 'messages'. Send them to POST /v1/chat/completions, or rename them to 'input'."
+        for name in list_unknown_fields(request)[:MAX_SUGGESTIONS]:
+            if meant := suggest_closest(name, [param]):
+                message = f"A request needs '{param}'. You sent '{name[:80]}'.{meant}"
+        raise RequestError(message, param=param, code="missing_required_parameter")
     # OpenAI's stored prompt templates: ignoring one would drop the instructions in silence.
     if request.get("prompt") is not None:
         message = "Prompt templates are not supported. Send the text itself in 'instructions'."
@@ -56,6 +63,26 @@ def check_request(request: Request) -> None:
                 code="store_required",
             )
     check_tool_choice(request)
+    check_images(request.input)
+
+
+IMAGE_URL = re.compile(r"data:[^,]{0,256},|(?:https?|gs|s3)://[^\s/]", re.IGNORECASE)
+
+
+def check_images(items: Sequence[Item], name: str = "input") -> None:
+    """Raise RequestError for an image without a source, or with a source that is no URL of the web."""
+    for index, item in enumerate(items):
+        field = "output" if isinstance(item, FunctionCallOutput) else "content"
+        for number, part in enumerate(as_array(getattr(item, field, None))):
+            if not isinstance(part, InputImage) or (part.image_url is None and part.get("file_id")):
+                continue
+            if not IMAGE_URL.match(part.image_url or ""):
+                param = f"{name}[{index}].{field}[{number}].image_url"
+                found = (
+                    f"'{part.image_url[:80]}' is not the URL of an image" if part.image_url else "An image has no URL"
+                )
+                message = f"{found}. Send an http(s) URL, or 'data:image/png;base64,…'."
+                raise RequestError(message, param=param, code="invalid_value")
 
 
 def check_tool_choice(request: Request) -> None:
@@ -98,6 +125,8 @@ def warn_of_unused_fields(request: Request) -> list[parts.Warn]:
         for name in list_unknown_fields(value) if value else ():
             meant = EQUIVALENT_FIELDS.get(name) if not path else None
             hint = f" Did you mean '{meant}'?" if meant else ""
+            if not meant and len(found) < MAX_SUGGESTIONS:
+                hint = suggest_closest(name, type(value).__struct_fields__)
             found.append(make_unused_field_warning(name, join_path(path, name), hint))
     return found + warn_of_unused_content(request.input)
 

@@ -1,7 +1,8 @@
 """Our exceptions, by whose fault they are, and the error object of the protocol."""
 
+import difflib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Literal, cast
 
 from msgspec import UNSET, UnsetType
@@ -62,6 +63,18 @@ def describe_for_log(status: int, error: ErrorPayload) -> str:
     # Never the message: it may quote the prompt.
     named = (name for name in (error.code, error.type) if name and LOGGABLE_WORD.fullmatch(name))
     return f"{status} {next(named, 'error')}"
+
+
+def suggest_closest(name: str, known: Iterable[str]) -> str:
+    """Return " Did you mean …?" with the known name that is most like a name; nothing if none is."""
+    close = difflib.get_close_matches(name[:80], known, 1)
+    return f" Did you mean '{close[0]}'?" if close and close[0] != name else ""
+
+
+def end_sentence(text: str) -> str:
+    """Return a text with a full stop, unless it ends in punctuation."""
+    text = text.strip()
+    return text if text.endswith((".", "!", "?", "…")) else f"{text}."
 
 
 class AntiphonError(Exception):

@@ -102,7 +102,7 @@ class Request(ProtocolStruct):
 
     model: str | None = None
     input: InputItems = field(default_factory=list[Item])
-    previous_response_id: str | None = None
+    previous_response_id: Annotated[str, Meta(min_length=1)] | None = None
     include: list[str] = field(default_factory=list[str])
     tools: Annotated[list[Tool], Meta(max_length=512)] = field(default_factory=list[Tool])
     tool_choice: ToolChoice = "auto"
@@ -158,7 +158,7 @@ class CompactRequest(ProtocolStruct):
 
     model: str | None = None
     input: InputItems = field(default_factory=list[Item])
-    previous_response_id: str | None = None
+    previous_response_id: Annotated[str, Meta(min_length=1)] | None = None
     instructions: LongText | None = None
     prompt_cache_key: Identifier | None = None
 

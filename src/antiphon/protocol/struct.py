@@ -317,7 +317,7 @@ def _builtin_decoder(annotation: object, members: Sequence[object]) -> DecodeFun
 
 
 def _invalid_builtin_error(raw: object, annotation: object, path: str) -> InvalidValueError:
-    """Return the error of the innermost value that does not fit; msgspec does not report its place."""
+    """Return the error of a value, or raise that of an entry: msgspec does not report which one does not fit."""
     entries: list[tuple[str, object, object]] = []
     for member in _union_members(annotation):
         kind = get_args(member)[0] if get_origin(member) is Annotated else member
@@ -328,8 +328,7 @@ def _invalid_builtin_error(raw: object, annotation: object, path: str) -> Invali
             for name, value in as_object(raw).items():
                 entries += [(f".{name[:80]}", name, types[0]), (f".{name[:80]}", value, types[1])]
     for place, entry, kind in entries:
-        if not _converts(entry, kind):
-            return _invalid_builtin_error(entry, kind, path + place)
+        decode_as(kind, entry, path + place)
     expected, got = describe_type(annotation), _describe_json(raw)
     if "entries" in expected and isinstance(raw, list | dict):
         got += f" of {len(cast('list[object]', raw))}"
@@ -338,14 +337,6 @@ def _invalid_builtin_error(raw: object, annotation: object, path: str) -> Invali
 
 def _union_members(annotation: object) -> Sequence[object]:
     return get_args(annotation) if get_origin(annotation) in UNION_ORIGINS else (annotation,)
-
-
-def _converts(raw: object, annotation: object) -> bool:
-    try:
-        msgspec.convert(raw, annotation)
-    except msgspec.ValidationError:
-        return False
-    return True
 
 
 _TYPE_NAMES: dict[object, str] = {
@@ -360,11 +351,7 @@ _LENGTH_UNITS: dict[object, str] = {str: "characters", list: "entries", dict: "e
 
 
 def describe_type(annotation: object) -> str:
-    """Return a type in words.
-
-    >>> describe_type(Annotated[float, msgspec.Meta(ge=0, le=2)] | None)
-    'a number between 0 and 2, or null'
-    """
+    """Return a type in words, such as "a number between 0 and 2, or null"."""
     origin, args = get_origin(annotation), get_args(annotation)
     if origin in UNION_ORIGINS:
         return ", or ".join(map(describe_type, args))

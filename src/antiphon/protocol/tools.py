@@ -19,7 +19,7 @@ from antiphon.protocol.items import (
     FunctionName,
     LongText,
 )
-from antiphon.protocol.struct import ExtensionStruct, ProtocolStruct, decode
+from antiphon.protocol.struct import ExtensionStruct, InvalidValueError, ProtocolStruct, decode, join_path
 
 
 class FunctionTool(ProtocolStruct):
@@ -30,6 +30,14 @@ class FunctionTool(ProtocolStruct):
     description: str | None = None
     parameters: dict[str, object] | None = None
     strict: bool | None = None
+
+    @classmethod
+    def normalize(cls, raw: dict[str, object], path: str) -> dict[str, object]:
+        """Reject the shape of chat completions."""
+        if "name" not in raw and isinstance(raw.get("function"), dict):
+            reason = "this field is required; move the fields of 'function' up, beside 'type': only chat nests them"
+            raise InvalidValueError(join_path(path, "name"), reason)
+        return raw
 
 
 class ExtensionTool(ExtensionStruct):

@@ -137,9 +137,9 @@ async def read_json(scope: Scope, receive: Receive, limit: int) -> object:
     """Return the decoded JSON body; raises RequestError."""
     body = await read_body(scope, receive, limit)
     try:
-        return await decode(json.decode, body)
+        return await decode(json.decode_unique, body)
     except json.JSONError as error:
-        raise RequestError(f"The body is not valid JSON: {error}", code="invalid_json") from None
+        raise RequestError(f"The body is not valid JSON: {error}", param=error.key, code="invalid_json") from None
 
 
 async def decode(decoder: Callable[[D], T], data: D) -> T:

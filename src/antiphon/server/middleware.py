@@ -14,10 +14,18 @@ from functools import lru_cache
 from typing import NamedTuple
 from urllib.parse import quote, urlsplit
 
+from msgspec.structs import replace
 from starlette.exceptions import HTTPException
 
 from antiphon.engine.persistence import new_id
-from antiphon.protocol.errors import ErrorPayload, RequestError, StoreError, UpstreamError, drop_tracebacks
+from antiphon.protocol.errors import (
+    ErrorPayload,
+    RequestError,
+    StoreError,
+    UpstreamError,
+    drop_tracebacks,
+    suggest_closest,
+)
 from antiphon.server import asgi
 from antiphon.server.asgi import AsgiApp, DirectWriter, Message, Receive, Scope, Send, WriteChunk
 from antiphon.server.settings import Settings
@@ -42,11 +50,13 @@ class ReportedError(NamedTuple):
     headers: Mapping[str, str]
 
 
-def report_error(error: Exception, dialect: Dialect, request_id: str) -> ReportedError:
+def report_error(error: Exception, dialect: Dialect, request_id: str, prefix: str = "/v1") -> ReportedError:
     """Return what a client may know of an error; our own failures are logged with traceback."""
     match error:
         case RequestError():
-            return ReportedError(error.payload, dialect.error_status(error), error.headers)
+            # Advice names paths below /v1; the client may use another door.
+            payload = replace(error.payload, message=error.payload.message.replace(" /v1/", f" {prefix}/"))
+            return ReportedError(payload, dialect.error_status(error), error.headers)
         case UpstreamError():
             return ReportedError(error.payload, error.status, error.headers)
         case StoreError():
@@ -138,6 +148,8 @@ class GatewayMiddleware:
         matches = hmac.compare_digest(token, self._api_key.encode())
         if scheme.lower() != "bearer" or not matches:
             message = "This server requires an API key. Send 'Authorization: Bearer <key>'."
+            if scheme.lower() == "bearer" and token:
+                message = "This API key is not valid. Send the key of this server: 'Authorization: Bearer <key>'."
             error = RequestError(message, type="authentication_error", code="invalid_api_key")
             error.headers = {"www-authenticate": "Bearer"}
             raise error
@@ -181,7 +193,7 @@ class ResponseSender:
         """Return an error as the client sees it; Starlette's routing errors become ours."""
         if isinstance(error, HTTPException):
             error = routing_error(self._scope, error)
-        return report_error(error, self.dialect, self.request_id)
+        return report_error(error, self.dialect, self.request_id, client_prefix(self._scope))
 
     async def send_error(self, reported: ReportedError) -> None:
         body = self.dialect.encode_error(reported.payload, short_detail(reported.payload))
@@ -234,8 +246,36 @@ def routing_error(scope: Scope, error: HTTPException) -> RequestError:
         converted = RequestError(message, code="method_not_allowed", status=405)
         converted.headers = {"allow": allowed}
         return converted
-    message = f"There is nothing at {scope['path']}. Create responses with POST /v1/responses."
+    message = f"There is nothing at {str(scope['path'])[:200]}.{suggest_path(scope)}"
     return RequestError(message, type="not_found", code="not_found")
+
+
+DOOR_PREFIXES = ("/openai/v1", "/openai", "/v1")
+
+
+def suggest_path(scope: Scope) -> str:
+    """Return what to do about an unknown path."""
+    path, root = route_path(scope)[:200], str(scope.get("root_path", ""))
+    door = client_prefix(scope).removeprefix(root)
+    known: list[str] = [route.path for route in scope["app"].routes]
+    name = path
+    while prefix := next((prefix for prefix in DOOR_PREFIXES if name.startswith(f"{prefix}/")), None):
+        name = name.removeprefix(prefix)
+    if path not in (name, door + name):
+        return f" Your base URL already ends in {door}: use /v1{name}."
+    if path == name and f"{door}/{name.split('/')[1]}" in known:
+        return f" Your base URL has to end in {door}: use /v1{name}."
+    # Only the names at the same door are compared: the common prefix would make all of them similar.
+    base = path.removesuffix(name)
+    meant = suggest_closest(name, [one.removeprefix(base) for one in known if one.startswith(f"{base}/")])
+    return meant.replace("'/", f"'{root}{base}/") or " Create responses with POST /v1/responses."
+
+
+def client_prefix(scope: Scope) -> str:
+    """Return the prefix of a request's door as the client writes it; that of /v1 outside of all doors."""
+    path = route_path(scope)
+    door = next((prefix for prefix in DOOR_PREFIXES if path.startswith(f"{prefix}/")), "/v1")
+    return str(scope.get("root_path", "")) + door
 
 
 def route_path(scope: Scope) -> str:

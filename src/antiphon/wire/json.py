@@ -1,12 +1,13 @@
 """JSON bytes to plain values and back, as strict as RFC 8259.
 
 Depth and number of values are limited before anything is parsed, because a few megabytes of
-`[[],[],…]` keep any parser busy for a second. `\\u0000` is legal and accepted; of duplicate keys
-the last one wins.
+`[[],[],…]` keep any parser busy for a second. `\\u0000` is legal and accepted. A client may not
+repeat a key in an object; elsewhere the last one wins.
 """
 
 import json
 import math
+from collections import Counter
 from itertools import accumulate
 
 import msgspec
@@ -28,7 +29,9 @@ MAX_FOREIGN_STRUCTURE = 1_000_000
 
 
 class JSONError(ValueError):
-    """Bytes that are not JSON, or a value that JSON cannot express."""
+    """Bytes that are not JSON, or a value that JSON cannot express; `key` is the key that is repeated, if any."""
+
+    key: str | None = None
 
 
 def decode(data: Buffer, *, max_depth: int = 128, max_structure: int = 200_000) -> object:
@@ -38,7 +41,23 @@ def decode(data: Buffer, *, max_depth: int = 128, max_structure: int = 200_000) 
     """
     text = bytes(data)
     _check_structure(text, max_depth, max_structure)
-    return _parse(text)
+    try:
+        return _parse(text)
+    except JSONError as error:
+        raise JSONError(f"{error} Send exactly one JSON value in UTF-8.") from error
+
+
+def decode_unique(data: Buffer) -> object:
+    """Parse a client's message: like `decode`, but raise JSONError also if an object repeats a key."""
+    value, text = decode(data), bytes(data)
+    # msgspec keeps only the last of equal keys, so a colon is lost with each other one: encoding the value and
+    # counting costs a fraction of a parser that sees the keys, except where there are few keys. Only an
+    # escaped colon changes the count otherwise.
+    colons = text.count(b":")
+    is_escaped = b"\\" in text and rb"\u003" in text
+    if is_escaped or colons < len(text) // 1000 or colons != _encoder.encode(value).count(b":"):
+        _key_decoder.decode(text.decode())
+    return value
 
 
 def decode_lenient(data: Buffer) -> object:
@@ -128,7 +147,7 @@ def _parse(data: Buffer) -> object:
         return _decoder.decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         reason = _reason(bytes(data), error)
-        raise JSONError(f"Invalid JSON: {reason}. Send exactly one JSON value in UTF-8.") from error
+        raise JSONError(f"Invalid JSON: {reason}.") from error
 
 
 def _reason(text: bytes, error: Exception) -> str:
@@ -162,7 +181,18 @@ def _parse_finite(number: str) -> float:
     return value
 
 
+def _check_keys(pairs: list[tuple[str, object]]) -> None:
+    """Raise JSONError if an object has a key twice."""
+    if len({key for key, _ in pairs}) < len(pairs):
+        key = Counter(key for key, _ in pairs).most_common(1)[0][0][:80]
+        error = JSONError(f"An object has the key '{key}' twice. Send each key once.")
+        error.key = key
+        raise error
+
+
 # "NaN" and "Infinity" reach `_parse_finite` as constants, 1e999 as a float.
 _surrogate_decoder = json.JSONDecoder(parse_constant=_parse_finite, parse_float=_parse_finite)
+# Numbers are not needed, and Python limits the digits of an integer.
+_key_decoder = json.JSONDecoder(object_pairs_hook=_check_keys, parse_int=len, parse_float=len)
 _decoder = msgspec.json.Decoder()
 _encoder = msgspec.json.Encoder()

@@ -75,9 +75,9 @@ def _decode_object(data: str | bytes, limit: int) -> dict[str, object]:
         message = f"The message is larger than {limit} bytes. Send less, or files by URL."
         raise RequestError(message, code="request_too_large", status=413)
     try:
-        value = json.decode(text)
+        value = json.decode_unique(text)
     except json.JSONError as error:
-        raise RequestError(f"The message is not valid JSON: {error}", code="invalid_json") from None
+        raise RequestError(f"The message is not valid JSON: {error}", param=error.key, code="invalid_json") from None
     if not isinstance(value, dict):
         message = "The message is not a JSON object. Send {'type': 'response.create', …}."
         raise RequestError(message, code="invalid_message")

@@ -181,11 +181,13 @@ MISTAKES: list[tuple[str, str]] = [
     ('["providers".""]', 'providers."": the name of a provider must be one word. Choose another name.'),
     (
         SMALL + "window = 0",
-        "providers.local.models.small.window: expected a whole number between 1 and 1000000000000, got 0. Write window = 8192.",
+        "providers.local.models.small.window: expected a whole number between 1 and 1000000000000, "
+        "got 0. Write window = 8192.",
     ),
     (
         SMALL + 'window = "8k"',
-        "providers.local.models.small.window: expected a whole number between 1 and 1000000000000, got a string. Write window = 8192.",
+        "providers.local.models.small.window: expected a whole number between 1 and 1000000000000, "
+        "got a string. Write window = 8192.",
     ),
     (SMALL + "windw = 1", "providers.local.models.small.windw: there is no such key. Did you mean 'window'?"),
     (
@@ -207,7 +209,8 @@ MISTAKES: list[tuple[str, str]] = [
     ),
     (
         "[models]\na = []",
-        'models.a: expected an array that is not empty, got an array. Write a = "local/small", or a list of such names.',
+        "models.a: expected an array that is not empty, got an array. "
+        'Write a = "local/small", or a list of such names.',
     ),
     ("[models]\na = [1]", 'models.a[0]: expected a string, got 1. Write a = "local/small", or a list of such names.'),
     (

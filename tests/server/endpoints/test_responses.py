@@ -331,7 +331,8 @@ def test_an_unknown_model_is_not_found_or_at_openais_door_a_bad_request(server: 
     assert (spec.status_code, spec.json()) == (404, {"error": error | {"type": "not_found"}})
     for door in OPENAI:
         answer = post_response(server, door, model="gpt-9", stream=stream)
-        body = {"error": error | {"type": "invalid_request_error"}, "detail": "model not found"}
+        advised = {"message": message.replace("/v1", door), "type": "invalid_request_error"}
+        body = {"error": error | advised, "detail": "model not found"}
         assert (answer.status_code, answer.json()) == (400, body)
 
 

@@ -4,7 +4,6 @@ A mistake raises InvalidValueError: the key's dotted path, and a sentence that e
 URLs are checked here as well.
 """
 
-import difflib
 import re
 import sys
 from collections.abc import Collection, Mapping
@@ -20,6 +19,7 @@ from antiphon.adapters.base import Capabilities, Provider, Transform
 from antiphon.adapters.errors import SECRET_PATTERN as KEYS
 from antiphon.adapters.features import ALL_FEATURES
 from antiphon.adapters.registry import BUILT_IN, AdapterError, adapter_class, adapter_names
+from antiphon.protocol.errors import suggest_closest
 from antiphon.protocol.struct import InvalidValueError
 from antiphon.protocol.struct import decode_as as read_value
 from antiphon.transport.connection import Timeouts
@@ -202,9 +202,7 @@ def check_name(name: str, path: str, kind: str) -> None:
 
 def suggest_name(name: str, known: Collection[str]) -> str:
     """Return a suggestion: the closest known name, or all of them."""
-    if close := difflib.get_close_matches(name, known, 1):
-        return f"Did you mean '{close[0]}'?"
-    return f"There are {', '.join(sorted(known))}."
+    return suggest_closest(name, known).strip() or f"There are {', '.join(sorted(known))}."
 
 
 def dotted_key(*names: str) -> str:
@@ -263,8 +261,8 @@ def _check_adapter(name: str, adapter: object, path: str) -> str:
             pass  # it is installed, but cannot be loaded
         elif not adapter:
             reason = f"this key is missing. Write {EXAMPLE_ADAPTER}, or another of {', '.join(known)}."
-        elif close := difflib.get_close_matches(chosen, known, 1):
-            reason = f"there is no adapter '{chosen}'. Did you mean '{close[0]}'?"
+        elif suggestion := suggest_closest(chosen, known):
+            reason = f"there is no adapter '{chosen}'.{suggestion}"
         raise InvalidValueError(dotted_key(path, "adapter"), reason) from None
     return chosen
 

@@ -9,6 +9,7 @@ from msgspec.structs import asdict, replace
 from starlette.routing import BaseRoute
 
 from antiphon.engine.persistence import ensure_id, new_id
+from antiphon.engine.validation import check_images
 from antiphon.protocol.errors import RequestError
 from antiphon.protocol.foreign.lenient import ITEM_TYPES, add_slugs
 from antiphon.protocol.items import FunctionCall, FunctionCallOutput, Item, ItemReference, Message
@@ -151,6 +152,7 @@ def _has_no_body(scope: Scope) -> bool:
 
 async def _resolve_items(store: Store, items: list[Item]) -> list[Item]:
     """Return items with ids, and with item references replaced by the items they name."""
+    check_images(items, "items")
     resolved = [ensure_id(item) for item in items]
     for index, item in enumerate(resolved):
         if isinstance(item, ItemReference):

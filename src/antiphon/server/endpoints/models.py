@@ -41,7 +41,8 @@ class ModelEndpoints(Endpoints):
         """`GET /models/{id}`; a model's name may contain slashes."""
         name = str(scope["path_params"]["id"])
         if not self._service.models.find(name):
-            message = f"The model '{name}' does not exist. GET /v1/models lists those that do."
+            advice = f"{self._service.models.suggest(name)} GET /v1/models lists those that do."
+            message = f"The model '{name}' does not exist.{advice}"
             raise RequestError(message, type="not_found", code="model_not_found")
         await send_json(send, json.encode(self._describe(name)))
 

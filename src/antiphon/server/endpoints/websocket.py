@@ -31,7 +31,7 @@ from antiphon.server.asgi import (
     decode,
 )
 from antiphon.server.endpoints.base import Endpoints
-from antiphon.server.middleware import report_error
+from antiphon.server.middleware import client_prefix, report_error
 from antiphon.server.service import Service, server_stopping_error
 from antiphon.server.streaming.ws_lanes import LaneScheduler, OutgoingQueue, TurnSink
 from antiphon.wire.openresponses import Dialect
@@ -66,6 +66,7 @@ class WebSocketSession:
         self._dialect = dialect
         self._path = quote(scope["path"])
         self._budget_share: BudgetShare = scope[BODY_BUDGET_KEY]
+        self._prefix = client_prefix(scope)
         self._request_id = str(scope.get("antiphon.request_id", "-"))
         self._outgoing = OutgoingQueue(settings.outlet_bytes)
         self._lanes = LaneScheduler(settings.body_limit)
@@ -133,7 +134,7 @@ class WebSocketSession:
 
     def _send_error(self, error: RequestError, lane: str) -> None:
         sink = TurnSink(self._outgoing, self._dialect(), lane)
-        sink.fail(report_error(error, self._dialect(), self._request_id))
+        sink.fail(report_error(error, self._dialect(), self._request_id, self._prefix))
 
     async def _run_turn(self, message: ClientMessage, size: int) -> None:
         """Respond to a message of `size` bytes, and log it."""
@@ -150,7 +151,7 @@ class WebSocketSession:
             raise
         except Exception as error:  # noqa: BLE001 - a process boundary, as for every HTTP request
             if not sink.ended:
-                sink.fail(report_error(error, dialect, self._request_id))
+                sink.fail(report_error(error, dialect, self._request_id, self._prefix))
             drop_tracebacks(error)
         finally:
             milliseconds = (time.perf_counter() - started_at) * 1000
