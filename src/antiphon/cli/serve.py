@@ -219,9 +219,7 @@ def open_socket(host: str, port: int) -> socket.socket:
     except OSError as error:
         message = f"cannot listen on {host}:{port}: {error.strerror or 'no such address'}. Check --host and --port."
         if error.errno == errno.EADDRINUSE:
-            message = (
-                f"port {port} is already in use. Choose another one with --port, or with make serve PORT={port + 1}."
-            )
+            message = f"port {port} is already in use. Choose another one with --port."
         raise StartupError(message) from None
 
 

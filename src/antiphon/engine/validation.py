@@ -78,9 +78,7 @@ def check_images(items: Sequence[Item], name: str = "input") -> None:
                 continue
             if not IMAGE_URL.match(part.image_url or ""):
                 param = f"{name}[{index}].{field}[{number}].image_url"
-                found = (
-                    f"'{part.image_url[:80]}' is not the URL of an image" if part.image_url else "An image has no URL"
-                )
+                found = f"'{part.image_url[:80]}' is no URL of an image" if part.image_url else "An image has no URL"
                 message = f"{found}. Send an http(s) URL, or 'data:image/png;base64,…'."
                 raise RequestError(message, param=param, code="invalid_value")
 
@@ -125,8 +123,8 @@ def warn_of_unused_fields(request: Request) -> list[parts.Warn]:
         for name in list_unknown_fields(value) if value else ():
             meant = EQUIVALENT_FIELDS.get(name) if not path else None
             hint = f" Did you mean '{meant}'?" if meant else ""
-            if not meant and len(found) < MAX_SUGGESTIONS:
-                hint = suggest_closest(name, type(value).__struct_fields__)
+            if value and not meant and len(found) < MAX_SUGGESTIONS:
+                hint = suggest_closest(name, value.__struct_fields__)
             found.append(make_unused_field_warning(name, join_path(path, name), hint))
     return found + warn_of_unused_content(request.input)
 
