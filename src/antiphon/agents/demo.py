@@ -108,7 +108,11 @@ async def demo(turn: Turn) -> AsyncIterator[Part]:
     meter = TokenMeter(turn)
     has_schema = bool(turn.tools) or isinstance(turn.request.text.format, JsonSchemaFormat)
     calls, text = await asyncio.to_thread(plan, turn) if has_schema else plan(turn)
-    for part in [*warn_of_hosted_tools(turn), *write_reasoning(turn, meter)]:
+    for index, tool in enumerate(turn.tools):
+        if isinstance(tool, ExtensionTool):
+            message = f"This model has no tool '{tool.type}'; it was left out."
+            yield parts.Warn("unsupported_tool", message, f"tools[{index}]")
+    for part in write_reasoning(turn, meter):
         yield part
     # Searched once and not for every part: the text may be long.
     is_slow, fails = "SLOW" in turn.text, "FAIL" in turn.text
@@ -159,14 +163,6 @@ def plan(turn: Turn) -> tuple[list[tuple[str, str]], str]:
         param = f"tools[{turn.request.tools.index(tool)}].parameters"
         calls.append((tool.name, write_example(tool.parameters or {"type": "object"}, turn.text, param)))
     return calls, "" if calls else compose_answer(turn)
-
-
-def warn_of_hosted_tools(turn: Turn) -> Iterator[Part]:
-    """Yield a warning for each hosted tool, which this model does not have."""
-    for index, tool in enumerate(turn.tools):
-        if isinstance(tool, ExtensionTool):
-            message = f"This model has no tool '{tool.type}'; it was left out."
-            yield parts.Warn("unsupported_tool", message, f"tools[{index}]")
 
 
 def write_reasoning(turn: Turn, meter: TokenMeter) -> Iterator[Part]:
@@ -223,11 +219,17 @@ def write_calls(calls: list[tuple[str, str]], meter: TokenMeter) -> Iterator[Par
 
 
 def write_text(text: str, turn: Turn, meter: TokenMeter) -> Iterator[Part]:
-    """Yield a text word by word, or a refusal."""
+    """Yield a text word by word, or a refusal; with logprobs, each word has the probability one."""
     if "REFUSE" in turn.text:
         yield from map(parts.Refusal, meter.pieces("I was asked to refuse, and so I do."))
+    elif INCLUDE_LOGPROBS not in turn.request.include:
+        yield from map(parts.Text, meter.pieces(text))
     else:
-        yield from (text_part(word, turn) for word in meter.pieces(text))
+        for word in meter.pieces(text):
+            top = TopLogProb(token=word, logprob=0.0, bytes=list(word.encode()))
+            others = [top] if turn.request.top_logprobs else []
+            chosen = LogProb(token=word, logprob=0.0, bytes=top.bytes, top_logprobs=others)
+            yield parts.Text(word, logprobs=[chosen])
 
 
 def compose_answer(turn: Turn) -> str:
@@ -252,15 +254,6 @@ def compose_answer(turn: Turn) -> str:
     if len(messages) > 1:
         seen.append(f"This conversation has {len(messages)} messages.")
     return " ".join(["Hello from Antiphon's demo model.", *seen])
-
-
-def text_part(word: str, turn: Turn) -> parts.Text:
-    """Return a word as a part; with logprobs, each word has the probability one."""
-    if INCLUDE_LOGPROBS not in turn.request.include:
-        return parts.Text(word)
-    chosen = list(word.encode())
-    top = [TopLogProb(token=word, logprob=0.0, bytes=chosen)] if turn.request.top_logprobs else []
-    return parts.Text(word, logprobs=[LogProb(token=word, logprob=0.0, bytes=chosen, top_logprobs=top)])
 
 
 # A client may send any schema: it must not make this process build an endless value.
@@ -325,9 +318,8 @@ class ExampleBuilder:
         types = schema.get("type", "object" if "properties" in schema else "string")
         match types[0] if is_array(types) and types else types:
             case "object":
-                properties = schema.get("properties")
+                properties, required = schema.get("properties"), schema.get("required")
                 known = properties if is_object(properties) else {}
-                required = schema.get("required")
                 names = [n for n in required if isinstance(n, str)] if is_array(required) else []
                 return {n: self.build(known.get(n, True), n, refs) for n in names}
             case "array":

@@ -9,7 +9,7 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import aclosing, contextmanager
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -23,6 +23,9 @@ from antiphon.protocol.events import Event
 from antiphon.protocol.fast_text import TextFastPath
 from antiphon.protocol.items import Item
 from antiphon.protocol.parts import Part
+
+if TYPE_CHECKING:
+    from antiphon.engine.provider_model import Providers
 
 # An agent that never awaits would otherwise block the event loop until its answer is complete.
 PARTS_PER_YIELD = 64
@@ -176,7 +179,8 @@ class AgentModel(Model):
                     sink.check_size()
         except TimeoutError:
             if silence.expired():
-                raise agent_timeout_error(self.name, seconds) from None
+                message = f"The agent '{self.name}' sent nothing for {seconds:g} seconds."
+                raise UpstreamError(message, status=504, type="server_error", code="agent_timeout") from None
             raise
 
     async def compact(self, turn: Turn) -> str | list[Item] | None:
@@ -197,12 +201,6 @@ def raise_only_exceptions() -> Generator[None]:
         raise
     except BaseException as error:
         raise RuntimeError(f"the agent raised {type(error).__name__}") from error
-
-
-def agent_timeout_error(name: str, seconds: float) -> UpstreamError:
-    """Return the error of an agent that was silent for too long."""
-    message = f"The agent '{name}' sent nothing for {seconds:g} seconds."
-    return UpstreamError(message, status=504, type="server_error", code="agent_timeout")
 
 
 CHARACTERS_PER_TOKEN = 4
@@ -250,38 +248,26 @@ def take_prefix(text: str, room: int) -> tuple[str, int]:
     return text, room
 
 
-class ProviderModels(Protocol):
-    """The models of all providers."""
-
-    @property
-    def names(self) -> list[str]:
-        """The names `provider/model` that the configuration mentions."""
-        ...
-
-    def find(self, name: str) -> Model | None:
-        """Return a model by name, if its provider is configured."""
-
-
 class Models:
     """Models by name."""
 
     def __init__(
         self,
         agents: Iterable[Agent] = (),
-        provider_models: ProviderModels | None = None,
+        providers: "Providers | None" = None,
         aliases: Mapping[str, Sequence[str]] | None = None,
         limits: AgentLimits | None = None,
     ) -> None:
         self._limits = limits or AgentLimits(AgentThreads())
         self._agents = {agent.name: agent for agent in agents}
-        self._provider_models = provider_models
+        self._providers = providers
         self._aliases = dict(aliases or {})
 
     @property
     def names(self) -> list[str]:
         """Every known name; providers may have more models than these."""
         of_agents = [name for agent in self._agents.values() for name in agent.models]
-        of_providers = self._provider_models.names if self._provider_models else []
+        of_providers = self._providers.names if self._providers else []
         return list(dict.fromkeys([*of_agents, *self._aliases, *of_providers]))
 
     def suggest(self, name: str) -> str:
@@ -304,5 +290,5 @@ class Models:
         entry = entry if slash else DEFAULT_ENTRY
         if (agent := self._agents.get(agent_name)) and entry in agent.entries:
             return [AgentModel(agent, entry, self._limits)]
-        model = self._provider_models.find(name) if self._provider_models else None
+        model = self._providers.find(name) if self._providers else None
         return [model] if model else []

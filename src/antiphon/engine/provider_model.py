@@ -23,7 +23,7 @@ from antiphon.agents.agent import Turn
 from antiphon.engine.models import Model, PartSink, WriteText
 from antiphon.engine.validation import warn_of_unused_fields
 from antiphon.protocol import parts
-from antiphon.protocol.errors import ErrorPayload, RequestError, UpstreamError, describe_for_log
+from antiphon.protocol.errors import RequestError, UpstreamError, describe_for_log
 from antiphon.protocol.parts import Part
 from antiphon.transport.auth import Signer, make_signer
 from antiphon.transport.client import HttpRequest, Transport
@@ -321,7 +321,9 @@ class ResponseReader:
         if not (batch and type(failure := batch[-1]) is parts.Failure):
             return not batch or self._sink.feed(batch)
         # A provider that rejects our key in mid-stream may repeat it.
-        failure = replace(failure, error=redact_error(failure.error, self._redact))
+        texts = {name: getattr(failure.error, name) for name in ("message", "type", "code", "param")}
+        redacted = {name: self._redact(text) for name, text in texts.items() if text}
+        failure = replace(failure, error=replace(failure.error, **redacted))
         self._sink.feed(batch[:-1])
         if self._sink.has_output:
             return self._sink.feed([failure])
@@ -373,17 +375,6 @@ def is_valid_model_name(model: str) -> bool:
     """Tell whether a model name is safe in a URL path."""
     # These segments would lead to another path.
     return bool(model) and {".", ".."}.isdisjoint(re.split(r"[/\\]", model))
-
-
-def redact_error(error: ErrorPayload, redact: Callable[[str], str]) -> ErrorPayload:
-    """Redact every string of an error."""
-    return replace(
-        error,
-        message=redact(error.message),
-        type=redact(error.type),
-        code=error.code and redact(error.code),
-        param=error.param and redact(error.param),
-    )
 
 
 def custom_code_error(name: str, problem: str) -> UpstreamError:

@@ -87,13 +87,16 @@ class HttpClient:
         The caller must release the response; before its end, that closes the connection.
         """
         parts = split_url(request.url, request.peer_name)
-        address = self._find_address(parts, request.peer_name)
+        origin = (parts.scheme, parts.netloc)
+        address = self._addresses.get(origin)
+        if address is None:  # the environment's proxies are looked up once
+            address = self._addresses[origin] = parse_address(parts, request.peer_name)
         data = encode_request(request, parts, address)
         timeouts = request.timeouts or self.timeouts
         idempotent = request.method in IDEMPOTENT_METHODS
         while True:
             connection = self._take_idle(address)
-            connection = connection or await self._connect_in_time(address, timeouts.connect, request.peer_name)
+            connection = connection or await self._connect(address, timeouts.connect, request.peer_name)
             response = connection.send(data, timeouts, request.peer_name, idempotent=idempotent)
             try:
                 await response.wait_for_head()
@@ -112,13 +115,6 @@ class HttpClient:
         self._closed = True
         for address in list(self._idle):
             self._close_idle(address)
-
-    def _find_address(self, url: SplitResult, peer_name: str) -> Address:
-        """Return the address of a URL; the environment's proxies are looked up once."""
-        key = (url.scheme, url.netloc)
-        if key not in self._addresses:
-            self._addresses[key] = parse_address(url, peer_name)
-        return self._addresses[key]
 
     def _take_idle(self, address: Address) -> HttpConnection | None:
         """Return the idle connection that was used last, which is the least likely to be closed."""
@@ -142,29 +138,25 @@ class HttpClient:
         for connection in self._idle.pop(address, ()):
             connection.close()
 
-    async def _connect_in_time(self, address: Address, seconds: float, peer_name: str) -> HttpConnection:
+    async def _connect(self, address: Address, seconds: float, peer_name: str) -> HttpConnection:
+        loop = asyncio.get_running_loop()
+        connection = HttpConnection(partial(self._put_idle, address))
         try:
+            tls = self._tls if address.scheme == "https" else None
             async with asyncio.timeout(seconds):
-                return await self._connect(address, peer_name)
+                if address.proxy and tls:
+                    raw = await open_tunnel(address.proxy, address.host, address.port, peer_name)
+                    transport = await loop.start_tls(raw, connection, tls, server_hostname=address.host)
+                    if transport is None:
+                        raise OSError("the connection was lost")
+                    connection.connection_made(transport)
+                else:
+                    peer = address.proxy or address
+                    await loop.create_connection(lambda: connection, peer.host, peer.port, ssl=tls)
         except TimeoutError:
             raise timeout_error(peer_name, f"could not be reached {address} within {seconds:g} seconds.") from None
         except (OSError, UnicodeError) as error:
             raise connect_error(peer_name, error, f" {address}") from None
-
-    async def _connect(self, address: Address, peer_name: str) -> HttpConnection:
-        loop = asyncio.get_running_loop()
-        make = partial(HttpConnection, partial(self._put_idle, address))
-        secure = address.scheme == "https"
-        if address.proxy and secure:
-            raw = await open_tunnel(address.proxy, address.host, address.port, peer_name)
-            connection = make()
-            transport = await loop.start_tls(raw, connection, self._tls, server_hostname=address.host)
-            if transport is None:
-                raise OSError("the connection was lost")
-            connection.connection_made(transport)
-            return connection
-        peer = address.proxy or address
-        _, connection = await loop.create_connection(make, peer.host, peer.port, ssl=self._tls if secure else None)
         return connection
 
     @cached_property
