@@ -166,8 +166,7 @@ class Provider(Struct, frozen=True, kw_only=True):
     location: str | None = None
     strict: bool = False
     timeouts: Mapping[str, float] = msgspec.field(default_factory=dict[str, float])
-    """Timeouts in seconds that differ from the server's, by the field names of
-    `transport.connection.Timeouts`."""
+    """Timeouts in seconds that differ from the server's, by the field names of `transport.connection.Timeouts`."""
     transform_request: Transform | None = None
     models: Mapping[str, Capabilities] = msgspec.field(default_factory=dict[str, Capabilities])
 
@@ -202,8 +201,7 @@ class Prompt(Struct, frozen=True):
 
 
 TokenCountRequest = tuple[Upstream, Callable[[object], int]]
-"""A request that counts tokens, and a function that returns the count from its body or raises
-ValueError."""
+"""A request that counts tokens, and a function that returns the count from its body or raises ValueError."""
 
 
 class Adapter(ConfigurableProvider, ABC):

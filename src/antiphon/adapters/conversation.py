@@ -61,8 +61,7 @@ def split_turns(items: Sequence[Item]) -> list[ConversationTurn]:
     Calls and outputs are expected in pairs (`repair_unpaired` sees to it): an output without a call is dropped.
     """
     turns: list[ConversationTurn] = []
-    # Clients reuse ids, so the calls that wait for an output are lists: the last call with the id
-    # gets it.
+    # Clients reuse ids, so the calls that wait for an output are lists: the last call with the id gets it.
     waiting: dict[CallKey, list[OutputQueues]] = defaultdict(list)
     outputs: list[OutputQueues] = []
     early: dict[CallKey, Item] = {}

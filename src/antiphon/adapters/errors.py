@@ -116,8 +116,7 @@ SECRET_PATTERN = re.compile(
     r"|(?i:(?:x-amz-security-token|(?:secret_?access_?key|session_?token)|(?:x-)?(?:goog-)?api-key)['\"]?\s*[:=]\s*['\"]?[^\s'\",;)]{8,})"
     r"|(?i:authorization['\"]?\s*[:=]\s*['\"]?(?:aws4-[^\n]*|(?:\w+ )?[^\s'\",;)]{8,}))"
 )
-"""Keys in the formats of their vendors, and headers with a credential: AWS quotes the headers that
-it checked."""
+"""Keys in the formats of their vendors, and headers with a credential: AWS quotes the headers that it checked."""
 
 
 def infer_code(error: ErrorInfo) -> ErrorInfo:

@@ -76,8 +76,8 @@ class ItemDraft(Struct):
         drafts = [draft for by_index in self.parts.values() for draft in by_index.values()]
         texts = [self.pieces, *(draft.pieces for draft in drafts)]
         logprobs = sum(1 + len(one.top_logprobs) for draft in drafts for one in draft.logprobs)
-        overhead = BYTES_PER_DELTA * (sum(map(len, texts)) + 4 * logprobs)
-        return overhead + sum(sum(map(len, pieces)) for pieces in texts)
+        count = sum(map(len, texts)) + 4 * logprobs
+        return BYTES_PER_DELTA * count + sum(sum(map(len, pieces)) for pieces in texts)
 
     def build(self) -> Item:
         """Return the item with everything that has arrived for it."""

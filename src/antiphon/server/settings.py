@@ -73,13 +73,11 @@ class Settings:
     """The folder in which responses are stored; None keeps them in memory only."""
 
     seal_keys: Sequence[str] = field(default=(), repr=False)
-    """Keys that encrypt the content which clients send back (reasoning, compaction): 32 bytes each,
-    in base64. The first one encrypts, all of them decrypt. Without any, a key is generated and
-    stored in the folder."""
+    """Keys that encrypt the content which clients send back (reasoning, compaction): 32 bytes each, in base64. The
+    first one encrypts, all of them decrypt. Without any, a key is generated and stored in the folder."""
 
     threads: ThreadStorage | bool = True
-    """Where Hashbrown's threads are stored: with the responses (True), in a storage of your own, or
-    nowhere (False)."""
+    """Where Hashbrown's threads are stored: with the responses (True), in a storage of your own, or nowhere (False)."""
 
     memory_bytes: NonNegativeInt = 64 * 1024 * 1024
     memory_seconds: NonNegativeSeconds = 3600
@@ -117,8 +115,7 @@ class Settings:
     first_byte_seconds: PositiveSeconds = TIMEOUTS.first_byte
     idle_seconds: PositiveSeconds = TIMEOUTS.idle
     answer_seconds: PositiveSeconds = TIMEOUTS.total
-    """Timeouts of a provider: to connect, until the first byte of the response, between two
-    reads, and in total."""
+    """Timeouts of a provider: to connect, until the first byte of the response, between two reads, and in total."""
 
     answer_bytes: PositiveInt = MAX_OUTPUT_BYTES
     """Maximum size of an answer's output: its text and arguments, and about 50 bytes for each delta. A larger answer

@@ -210,7 +210,7 @@ class HttpResponse:
 
     def stop(self) -> None:
         """Ignore the rest of the body; but one that is compressed must have an end, or `wait` raises an error."""
-        if self._decompressor is None or self._decompressor.is_complete:
+        if not self.is_cut:
             self._finish()
         elif not self._is_stopped:
             self._is_stopped, self._on_body = True, _ignore
@@ -266,10 +266,7 @@ class HttpResponse:
         if self.is_over or self.is_paused:
             return
         if self._on_body is _ignore and not self._is_stopped:  # there is no reader yet
-            if len(self._rest) > MAX_BUFFERED:
-                self.pause()
-            else:
-                self._connection.resume()
+            (self.pause if len(self._rest) > MAX_BUFFERED else self._connection.resume)()
             return
         try:
             if self._has_rest and (piece := self._take_piece()):
@@ -300,8 +297,7 @@ class HttpResponse:
         rest = self._rest
         if self._decompressor is None:
             # Cut after a line if there is one: the readers are faster with whole events.
-            is_large = len(rest) > STEP_BYTES
-            end = (is_large and rest.rfind(b"\n", 0, STEP_BYTES) + 1) or STEP_BYTES
+            end = (len(rest) > STEP_BYTES and rest.rfind(b"\n", 0, STEP_BYTES) + 1) or STEP_BYTES
             piece = bytes(rest[:end])
             del rest[:end]
             return piece

@@ -62,8 +62,7 @@ class Bedrock(Adapter):
         found = super().environment_fields(source)
         if {"base_url", "region"} & {*found, *source.table}:
             return found
-        # Without any sign of credentials the profile is not read: it needs botocore, which is
-        # slow to import.
+        # Without any sign of credentials the profile is not read: it needs botocore, which is slow to import.
         if source.in_file or cls.has_aws_credentials(source):
             profile = str(source.table.get("profile") or source.variable(PROFILE_VARIABLE)) or None
             if region := source.profile_region(profile, source.environ):

@@ -222,8 +222,7 @@ class AgentRun:
         try:
             self.result = await task
         except asyncio.CancelledError:
-            # A run that has saved its conversation is complete, even if it was cancelled
-            # before it could return.
+            # A run that has saved its conversation is complete, even if it was cancelled before it could return.
             self.result = agent_loop.result
             if self.result is None:
                 await emit(ConversationCancelled(conversation_id=self._spec.conversation.id))

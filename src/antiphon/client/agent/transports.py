@@ -169,8 +169,7 @@ class Recovery:
     async def recover(self, error: UpstreamError, history: RunHistory) -> None:
         """Prepare to repeat a round; raises the error if nothing can help."""
         code = error.payload.code or ""
-        # After a timeout the server still owes the old turn: a new one on the same socket would
-        # wait for it.
+        # After a timeout the server still owes the old turn: a new one on the same socket would wait for it.
         timed_out = code == TIMEOUT_CODE and self._transport.kind == "websocket"
         disconnected = code in DISCONNECT_CODES or timed_out
         if disconnected:

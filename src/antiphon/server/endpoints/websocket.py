@@ -116,8 +116,7 @@ class WebSocketSession:
         turn = await decode(partial(decode_message, limit=self._settings.body_limit), data)
         if isinstance(turn.create, RequestError):
             drop_tracebacks(turn.create)  # they hold the message, also while its lane is busy
-            # In a busy lane the error waits for its turn, or the client would take it for the end
-            # of the turn before.
+            # In a busy lane the error waits for its turn, or the client would take it for the end of the turn before.
             if not self._lanes.is_busy(turn.lane):
                 self._send_error(turn.create, turn.lane)
                 self._evict_parent(turn)

@@ -219,8 +219,7 @@ def sweep_expired(connection: sqlite3.Connection, responses_before: int, events_
     """Delete at most `limit` expired rows: events first, then responses and threads."""
     deleted = 0
     old = {"before": max(responses_before, events_before), "limit": limit}
-    # A response is deleted only after its events, so that no sweep deletes more than `limit`
-    # rows by cascade.
+    # A response is deleted only after its events, so that no sweep deletes more than `limit` rows by cascade.
     for id, swept, last in connection.execute(sql.FIND_OLD_LOGS, old).fetchall():
         count = min(last + 1 - swept, limit - deleted)
         if count == 0:
