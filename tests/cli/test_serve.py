@@ -4,10 +4,11 @@ import os
 import re
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import httpx
@@ -449,3 +450,23 @@ def test_a_second_interrupt_does_not_wait_for_stuck_tasks(tmp_path: Path) -> Non
             list(stream)
         assert process.stdout
         assert "Traceback" not in process.stdout.read()
+
+
+@pytest.mark.parametrize(
+    ("prepare", "advice"),
+    [
+        (lambda path: path.write_text("no database" * 100), "not a database. Choose another folder with --data.\n"),
+        (
+            lambda path: sqlite3.connect(path).execute("PRAGMA user_version = 999"),
+            "Use a newer Antiphon, or another folder.\n",
+        ),
+    ],
+)
+def test_the_advice_about_an_unusable_database_is_given_once(
+    tmp_path: Path, prepare: Callable[[Path], object], advice: str
+) -> None:
+    prepare(tmp_path / "responses.db")
+    code, output = run("serve", "--port", "0", "--data", str(tmp_path))
+    assert code == 2
+    assert output.endswith(advice)
+    assert output.count("another folder") == 1

@@ -16,6 +16,8 @@ from antiphon.protocol.errors import (
     UpstreamError,
     describe_for_log,
     drop_tracebacks,
+    end_sentence,
+    suggest_closest,
 )
 from antiphon.protocol.request import Request
 from antiphon.protocol.struct import InvalidValueError, decode
@@ -145,3 +147,19 @@ def test_the_tracebacks_of_an_error_and_its_causes_are_dropped():
     assert group.__traceback__ is None
     assert group.__cause__ is not None
     assert group.__cause__.__traceback__ is None
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"), [("kaboom", "kaboom."), ("Why? ", "Why?"), ("Done.", "Done."), ("…", "…")]
+)
+def test_a_message_ends_as_a_sentence(text: str, sentence: str):
+    assert end_sentence(text) == sentence
+
+
+def test_the_most_similar_name_is_suggested():
+    assert suggest_closest("temprature", ["top_p", "temperature"]) == " Did you mean 'temperature'?"
+    assert [suggest_closest(name, ["top_p", "temperature"]) for name in ("wheels", "top_p", "x" * 10_000)] == [
+        "",
+        "",
+        "",
+    ]
