@@ -364,6 +364,23 @@ def test_the_same_items_may_be_sent_again_and_again(server_url: str) -> None:
     assert listed(server_url, again["id"], order="asc")["data"][:-1] == expected
 
 
+@pytest.mark.parametrize("order", ["asc", "desc"])
+def test_pages_tile_a_list_in_which_the_client_repeats_ids(server_url: str, order: str) -> None:
+    input = [{"type": "message", "role": "user", "content": f"{n}", "id": id} for n, id in enumerate("xaxbx")]
+    id = create_response(server_url, "demo", input)["id"]
+    conversation = call(server_url, "POST", "/v1/conversations", json={"items": input}).json()["id"]
+    for path in (f"/v1/responses/{id}/input_items", f"/v1/conversations/{conversation}/items"):
+        found: list[str] = []
+        page: dict[str, Any] = {}
+        query: dict[str, Any] = {"order": order, "limit": 1}
+        for _ in input:
+            page = call(server_url, "GET", path, params=query).json()
+            found += texts(page)
+            query["after"] = page["last_id"]
+        assert not page["has_more"]
+        assert found == (list("01234") if order == "asc" else list("43210"))
+
+
 def test_an_item_can_be_named_instead_of_sent(server_url: str) -> None:
     first = create_response(server_url, "echo", "remember me")
     ids = [listed(server_url, first["id"])["first_id"], first["output"][0]["id"]]

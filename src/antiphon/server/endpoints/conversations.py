@@ -8,7 +8,7 @@ from msgspec import UNSET, Meta, field
 from msgspec.structs import asdict, replace
 from starlette.routing import BaseRoute
 
-from antiphon.engine.persistence import ensure_id, new_id
+from antiphon.engine.persistence import make_ids_unique, new_id
 from antiphon.engine.validation import check_images
 from antiphon.protocol.errors import RequestError
 from antiphon.protocol.foreign.lenient import ITEM_TYPES, add_slugs
@@ -153,7 +153,7 @@ def _has_no_body(scope: Scope) -> bool:
 async def _resolve_items(store: Store, items: list[Item]) -> list[Item]:
     """Return items with ids, and with item references replaced by the items they name."""
     check_images(items, "items")
-    resolved = [ensure_id(item) for item in items]
+    resolved = list(items)
     for index, item in enumerate(resolved):
         if isinstance(item, ItemReference):
             target = await store.find_item(item.id)
@@ -161,7 +161,7 @@ async def _resolve_items(store: Store, items: list[Item]) -> list[Item]:
                 message = f"Item '{item.id[:80]}' not found. Send the item itself."
                 raise RequestError(message, param=f"items[{index}].id", code="item_not_found")
             resolved[index] = target
-    return resolved
+    return make_ids_unique(resolved)
 
 
 def _encode_conversation(conversation: StoredConversation) -> bytes:
