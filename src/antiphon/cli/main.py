@@ -11,6 +11,10 @@ from typing import Annotated, NoReturn
 import typer
 
 
+class StartupError(Exception):
+    """Why a command cannot start, and what to do."""
+
+
 def exit_now(code: int, output: bytes = b"") -> NoReturn:
     """Flush the logs and the output, write `output`, and end the process."""
     logging.shutdown()
@@ -98,25 +102,20 @@ def serve(  # noqa: PLR0913 - one parameter per option
     means all agents of the module. `antiphon models` lists all models.
     """
     # Commands import what they need, so that `antiphon --help` does not load the server.
-    from antiphon.cli.serve import ServeOptions, StartupError, serve
+    from antiphon.cli.serve import ServeOptions, serve
 
-    try:
-        serve(
-            ServeOptions(
-                host=host,
-                port=port,
-                targets=agents,
-                config=config,
-                data=data,
-                api_key=api_key,
-                seal_keys=seal_keys,
-                no_auth=no_auth,
-                drain_seconds=drain_seconds,
-            )
-        )
-    except StartupError as error:
-        typer.echo(f"antiphon: {error}", err=True)
-        raise typer.Exit(2) from None
+    options = ServeOptions(
+        host=host,
+        port=port,
+        targets=agents,
+        config=config,
+        data=data,
+        api_key=api_key,
+        seal_keys=seal_keys,
+        no_auth=no_auth,
+        drain_seconds=drain_seconds,
+    )
+    serve(options)
 
 
 @app.command()
@@ -131,13 +130,8 @@ def models(
     seconds.
     """
     from antiphon.cli.models import list_models
-    from antiphon.cli.serve import StartupError
 
-    try:
-        list_models(agents, config, as_json=as_json)
-    except StartupError as error:
-        typer.echo(f"antiphon: {error}", err=True)
-        raise typer.Exit(2) from None
+    list_models(agents, config, as_json=as_json)
 
 
 def main() -> None:
@@ -145,4 +139,8 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
-    app()
+    try:
+        app()
+    except StartupError as error:
+        typer.echo(f"antiphon: {error}", err=True)
+        sys.exit(2)

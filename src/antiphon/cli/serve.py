@@ -14,7 +14,7 @@ from typing import cast
 
 from antiphon.adapters.registry import BUILT_IN, adapter_class
 from antiphon.agents.agent import Agent
-from antiphon.cli.main import exit_now
+from antiphon.cli.main import StartupError, exit_now
 from antiphon.engine.sealing import check_keys
 from antiphon.protocol.errors import StoreError, end_sentence
 from antiphon.protocol.struct import InvalidValueError
@@ -27,10 +27,6 @@ from antiphon.server.uvicorn.server import GatewayServer, uvicorn_config
 from antiphon.transport.proxy import is_loopback
 
 logger = logging.getLogger("antiphon.serve")
-
-
-class StartupError(Exception):
-    """Why the command cannot start, and what to do."""
 
 
 @dataclass(frozen=True, kw_only=True)
