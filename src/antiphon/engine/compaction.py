@@ -8,7 +8,7 @@ import dataclasses
 from collections.abc import Sequence
 
 from msgspec import UNSET
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from antiphon.agents.agent import Turn
 from antiphon.engine.engine import ANONYMOUS, Caller, Engine
@@ -51,16 +51,8 @@ SUMMARY_TRUNCATED = ResponseWarning(code="summary_cut", message="The model had t
 
 async def compact(engine: Engine, request: CompactRequest, caller: Caller = ANONYMOUS) -> CompactResource:
     """Compact a conversation; raises RequestError, UpstreamError or StoreError."""
-    summary_request = Request(
-        model=request.model,
-        input=request.input,
-        previous_response_id=request.previous_response_id,
-        instructions=request.instructions,
-        prompt_cache_key=request.prompt_cache_key,
-        # Compaction is what a client does about a conversation that exceeds the window.
-        truncation="auto",
-        extra=request.extra,
-    )
+    # Truncated, because compaction is what a client does about a conversation that exceeds the window.
+    summary_request = Request(**asdict(request), truncation="auto")
     candidates = await engine.prepare_candidates(summary_request, caller)
     initial = Response.new(candidates[0].request, id=engine.ids("resp"), created_at=int(engine.clock()))
     fallback = SummaryFallback(candidates, initial.id)

@@ -25,7 +25,7 @@ from antiphon.engine.validation import warn_of_unused_fields
 from antiphon.protocol import parts
 from antiphon.protocol.errors import RequestError, UpstreamError, describe_for_log
 from antiphon.protocol.parts import Part
-from antiphon.transport.auth import Signer, make_signer
+from antiphon.transport.auth import credentials_error, make_signer
 from antiphon.transport.client import HttpRequest, Transport
 from antiphon.transport.connection import HttpResponse, Timeouts
 from antiphon.transport.request import Upstream
@@ -66,7 +66,7 @@ class ProviderClient:
         self._retry_policy = retry_policy
         self._timeouts = replace(timeouts or Timeouts(), **provider.timeouts) if provider.timeouts else timeouts
         self._retry_budget = RetryBudget()
-        self._signer: Signer = make_signer(self.default_adapter.credential(), key)
+        self._signer = make_signer(self.default_adapter.credential(), key)
         self.redact_key: Callable[[str], str] = partial(redact_key, key=key.strip() if key else "")
         """Removes our API key from a provider's text: some error messages repeat it."""
 
@@ -87,12 +87,9 @@ class ProviderClient:
     async def send(self, adapter: Adapter, request: Upstream, *, short_retries: bool = False) -> HttpResponse:
         """Send a request, with retries; return a successful response or raise UpstreamError."""
         if self.provider.api_key_env and self._key is None:
-            raise UpstreamError(
+            raise credentials_error(
                 f"{self.provider.name}: {self.provider.api_key_env} is not set, or holds no key. "
-                "Set it to this provider's key, and start again.",
-                status=401,
-                type="authentication_error",
-                code="missing_credentials",
+                "Set it to this provider's key, and start again."
             )
         body = b"" if request.body is None else await self._encode_body(request.body)
         self._retry_budget.deposit()
@@ -164,10 +161,7 @@ class ProviderClient:
             if cause:
                 reason = " ".join(redact(self.redact_key(str(cause))).split())
                 logger.warning("%s: %s: %s", name, type(cause).__name__, reason)
-            payload = error.payload
-            raise UpstreamError(
-                f"{name}: {error}", status=error.status, type=payload.type, code=payload.code, retryable=error.retryable
-            ) from None
+            raise credentials_error(f"{name}: {error}", retryable=error.retryable) from None
 
 
 class ProviderModel(Model):

@@ -3,6 +3,8 @@
 import asyncio
 import base64
 import ipaddress
+import re
+from contextlib import suppress
 from functools import lru_cache, partial
 from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
@@ -12,6 +14,7 @@ from antiphon.protocol.errors import UpstreamError
 from antiphon.transport.response import unreachable_error
 
 MAX_PROXY_HEAD = 64 * 1024
+STATUS_LINE = re.compile(rb"HTTP/\S* +(\S+)")
 
 
 class Proxy(NamedTuple):
@@ -90,7 +93,10 @@ async def open_tunnel(proxy: Proxy, host: str, port: int, peer_name: str) -> asy
         lines.append(f"Proxy-Authorization: {proxy.authorization}")
     transport.write("\r\n".join([*lines, "", ""]).encode())
     try:
-        status = await _read_status(reader)
+        head = b""
+        with suppress(asyncio.IncompleteReadError, asyncio.LimitOverrunError, OSError):
+            head = await reader.readuntil(b"\r\n\r\n")
+        status = found[1].decode("latin-1") if (found := STATUS_LINE.match(head)) else ""
         if not status.startswith("2"):
             raise proxy_refused_error(proxy, status, peer_name)
     # On cancellation, too: the connection would otherwise stay open.
@@ -98,16 +104,6 @@ async def open_tunnel(proxy: Proxy, host: str, port: int, peer_name: str) -> asy
         transport.abort()
         raise
     return transport
-
-
-async def _read_status(reader: asyncio.StreamReader) -> str:
-    """Wait for the head of the proxy's response; return its status, or "" if there is none."""
-    try:
-        head = await reader.readuntil(b"\r\n\r\n")
-    except (asyncio.IncompleteReadError, asyncio.LimitOverrunError, OSError):
-        return ""
-    line = head.partition(b"\r\n")[0].split()
-    return line[1].decode("latin-1") if len(line) > 1 and line[0].startswith(b"HTTP/") else ""
 
 
 def proxy_refused_error(proxy: Proxy, status: str, peer_name: str) -> UpstreamError:
