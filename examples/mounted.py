@@ -14,5 +14,7 @@ def parrot(turn: Turn) -> str:
     return f"{turn.text} {turn.text}"
 
 
-app = FastAPI()
-app.mount("/ai", create_app(Settings(agents=[parrot])))
+gateway = create_app(Settings(agents=[parrot]))
+# With its lifespan, running responses finish before the server stops.
+app = FastAPI(lifespan=gateway.router.lifespan_context)
+app.mount("/ai", gateway)

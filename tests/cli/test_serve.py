@@ -16,6 +16,7 @@ import pytest
 
 from antiphon import __version__
 from antiphon.cli.serve import ServeOptions, StartupError, banner_lines, load_target, load_targets, serve
+from antiphon.protocol.struct import InvalidValueError
 from antiphon.server.settings import Settings
 from tests.http_client import http_client, post_response
 from tests.run_server import run_command
@@ -324,6 +325,14 @@ def test_an_empty_key_is_rejected() -> None:
     assert refusal("127.0.0.1", api_key="") == empty
 
 
+@pytest.mark.parametrize("key", ["two words", "clé", "tab\t", " secret"])
+def test_a_key_that_no_header_can_hold_is_rejected(key: str) -> None:
+    expected = "api_key: expected ASCII letters, digits and signs without blanks. Choose another key."
+    assert refusal("127.0.0.1", api_key=key) == expected
+    with pytest.raises(InvalidValueError, match=r"^api_key: "):
+        Settings(api_key=key)
+
+
 def asked_with(address: str, key: str | None) -> httpx.Response:
     """Ask for the models, with or without a key."""
     headers = {} if key is None else {"authorization": f"Bearer {key}"}
@@ -370,7 +379,7 @@ def test_the_key_and_the_content_are_never_logged() -> None:
     assert not [word for word in ("sk-hidden", "secret", "private") if word in output]
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_stops_the_server(number: signal.Signals) -> None:
     with run_command() as (address, process):
         assert post_response(address).status_code == 200
@@ -387,11 +396,12 @@ def deltas(address: str, model: str = "demo") -> Iterator[str]:
         yield from answer.iter_text()
 
 
-def test_running_responses_finish_before_the_exit() -> None:
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_running_responses_finish_before_the_exit(number: signal.Signals) -> None:
     with run_command() as (address, process):
         stream = deltas(address)
         text = next(stream)
-        process.terminate()
+        process.send_signal(number)
         text += "".join(stream)
         process.wait(20)
     assert "event: response.completed" in text

@@ -2,10 +2,13 @@
 
 import asyncio
 import logging
+import resource
 import signal
+import sqlite3
 import threading
 import time
 from collections.abc import AsyncIterator
+from contextlib import closing
 from pathlib import Path
 
 import httpx
@@ -217,6 +220,36 @@ def test_a_stopping_server_finishes_running_work_and_exits(folder: Path) -> None
             response = get_response(address, id)
             assert (response["status"], response["error"]["code"]) == ("failed", "server_error")
             assert output_text(response).startswith("more ")
+
+
+def test_a_mounted_application_is_drained_too(folder: Path) -> None:
+    (folder / "outer.py").write_text(
+        "from starlette.applications import Starlette\n"
+        "from starlette.routing import Mount\n"
+        "from antiphon import Settings, create_app\n"
+        "from mine import endless\n"
+        "mounted = create_app(Settings(agents=[endless], responses_dir='data', drain_seconds=0.5))\n"
+        "app = Starlette(routes=[Mount('/ai', mounted)])\n"
+    )
+    with run_command("--app", "outer:app", cwd=folder) as (address, process):
+        job = create_response(f"{address}/ai", "endless", "go", background=True)["id"]
+        wait_until(lambda: get_response(f"{address}/ai", job)["status"] == "in_progress")
+        process.send_signal(signal.SIGTERM)
+        process.wait(20)
+    with closing(sqlite3.connect(folder / "data" / "responses.db")) as database:
+        assert database.execute("SELECT id, status FROM responses").fetchall() == [(job, "failed")]
+
+
+def test_a_server_with_a_full_disk_is_not_ready(folder: Path) -> None:
+    with run_command("--data", str(folder / "data")) as (address, process), http_client(address) as http:
+        assert http.get("/readyz").status_code == 200
+        before = resource.prlimit(process.pid, resource.RLIMIT_FSIZE)
+        resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (1000, before[1]))
+        refused = http.get("/readyz")
+        assert error_code(refused) == (503, "store_unavailable", None)
+        assert http.get("/healthz").status_code == 200
+        resource.prlimit(process.pid, resource.RLIMIT_FSIZE, before)
+        assert http.get("/readyz").status_code == 200
 
 
 def refused_somehow(http: httpx.Client) -> None:

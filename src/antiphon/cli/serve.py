@@ -127,7 +127,10 @@ def apply_options(settings: Settings, options: ServeOptions) -> Settings:
         settings = replace(settings, drain_seconds=options.drain_seconds)
     if options.seal_keys is not None:
         settings = replace(settings, seal_keys=parse_encryption_keys(options.seal_keys))
-    return replace(settings, api_key=options.api_key or settings.api_key)
+    try:
+        return replace(settings, api_key=options.api_key or settings.api_key)
+    except InvalidValueError as error:
+        raise StartupError(str(error)) from None
 
 
 def parse_encryption_keys(text: str) -> list[str]:

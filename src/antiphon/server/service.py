@@ -5,7 +5,10 @@ import logging
 from collections.abc import AsyncGenerator, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any, TypeVar
+
+from starlette.routing import Mount
 
 from antiphon.agents.threads import AgentThreads
 from antiphon.engine.engine import Engine
@@ -89,6 +92,12 @@ class Service:
                 if self._engine is None:
                     self._engine = await self._start()
         return self._engine
+
+    async def check_store(self) -> None:
+        """Raise StoreError if responses cannot be stored, as with a full disk."""
+        await self.engine()
+        if self.settings.responses_dir is not None:
+            await asyncio.to_thread(check_writable, self.settings.responses_dir)
 
     async def _start(self) -> Engine:
         if self.settings.responses_dir is not None:
@@ -217,9 +226,21 @@ class Service:
 
 
 def find_service(app: object) -> Service | None:
-    """Return the service of an application that `create_app` made, or None."""
+    """Return the service of an application that `create_app` made, or of one mounted in it, or None."""
     service = getattr(getattr(app, "state", None), "service", None)
-    return service if isinstance(service, Service) else None
+    if isinstance(service, Service):
+        return service
+    mounts = [route for route in getattr(app, "routes", ()) if isinstance(route, Mount)]
+    return next(filter(None, (find_service(mount.app) for mount in mounts)), None)
+
+
+def check_writable(folder: Path | str) -> None:
+    """Raise StoreError if a file in a folder cannot grow."""
+    try:
+        with TemporaryFile(dir=folder) as file:
+            file.write(bytes(65536))
+    except OSError as error:
+        raise StoreError(f"Nothing can be written to {folder}: {error}. Make room there.") from error
 
 
 def server_stopping_error() -> RequestError:

@@ -1,5 +1,6 @@
 """The settings of a server."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
@@ -131,6 +132,10 @@ class Settings:
             if get_origin(setting.type) is Annotated:
                 example = f"{setting.name} = {setting.default}"
                 tables.read_field(setting.type, getattr(self, setting.name), setting.name, example)
+        if self.api_key is not None and not re.fullmatch("[!-~]+", self.api_key):
+            # A header cannot hold anything else: every client would be locked out.
+            reason = "expected ASCII letters, digits and signs without blanks. Choose another key."
+            raise InvalidValueError("api_key", reason)
         by_name: dict[str, Agent] = {}
         for agent in self.agents:
             if by_name.setdefault(agent.name, agent) is not agent:

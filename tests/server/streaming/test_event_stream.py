@@ -5,7 +5,7 @@ import json
 import socket
 import threading
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, MutableMapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
@@ -17,6 +17,8 @@ from antiphon.agents.agent import Turn, agent
 from antiphon.protocol.errors import UpstreamError
 from antiphon.server.app import create_app
 from antiphon.server.settings import Settings
+from antiphon.server.streaming.event_stream import EventStream
+from antiphon.wire.openresponses import Dialect
 from tests.http_client import (
     DOORS,
     WAIT,
@@ -224,6 +226,23 @@ def test_silence_is_filled_with_comments() -> None:
     assert frames.count(": keep-alive") >= 3
     assert frames[2] == ": keep-alive"
     assert parse_stream(text)[-1]["response"]["status"] == "completed"
+
+
+@pytest.mark.anyio
+async def test_a_comment_comes_after_each_interval_of_silence() -> None:
+    sent: list[bytes] = []
+
+    async def send(message: MutableMapping[str, Any]) -> None:
+        sent.append(message.get("body", b""))
+
+    stream, intervals = EventStream(Dialect(), 1000), 0
+    sending = asyncio.create_task(stream.send(send, 0.1))
+    while sent.count(stream.heartbeat) < 5:
+        await asyncio.sleep(0.1)
+        intervals += 1
+        assert intervals < 9
+    stream.close()
+    await sending
 
 
 def test_a_lively_stream_has_no_comments(server: str) -> None:

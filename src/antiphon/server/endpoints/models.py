@@ -62,8 +62,8 @@ class HealthEndpoints(Endpoints):
         await send_json(send, encode({"status": "ok"}))
 
     async def readyz(self, _scope: Scope, _receive: Receive, send: Send) -> None:
-        """Answer 200 if requests are accepted; 503 while draining or without a store."""
+        """Answer 200 if requests are accepted; 503 while draining, without a store or with a full disk."""
         # Load balancers stop sending requests before the listening socket closes.
         self._service.reject_when_draining()
-        await self._service.engine()
+        await self._service.check_store()
         await send_json(send, encode({"status": "ready"}))

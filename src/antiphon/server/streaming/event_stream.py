@@ -54,8 +54,8 @@ class EventStream:
         """Whether the client is so far behind that the model must wait."""
         self._wake = asyncio.Event()
         self._room = asyncio.Event()
-        self._idle = True
-        """Whether nothing was sent since the last heartbeat."""
+        self._idle_ticks = 0
+        """How many quarters of the heartbeat's interval have passed since something was sent."""
         self._timer: asyncio.TimerHandle
         self.closed = False
 
@@ -111,7 +111,7 @@ class EventStream:
 
     def _write_chunk(self, chunk: bytes) -> None:
         if self._can_write_direct and self._direct_write(chunk):
-            self._idle = False
+            self._idle_ticks = 0
         else:
             self.buffer(chunk)
 
@@ -149,7 +149,7 @@ class EventStream:
         self._chunks.clear()
         self._size = 0
         self.full = False
-        self._idle = False
+        self._idle_ticks = 0
         self._room.set()
         # The event was cleared before the buffer was taken: without this, `send` would wait again.
         if self.closed:
@@ -157,13 +157,13 @@ class EventStream:
         return chunk
 
     def _start_timer(self, seconds: float) -> None:
-        self._timer = asyncio.get_running_loop().call_later(seconds, self._send_heartbeat, seconds)
+        self._timer = asyncio.get_running_loop().call_later(seconds / 4, self._send_heartbeat, seconds)
 
     def _send_heartbeat(self, seconds: float) -> None:
+        self._idle_ticks += 1
         # A slow client has data to read: it needs no sign of life.
-        if self._idle and not self._chunks and self.heartbeat:
+        if self._idle_ticks >= 4 and not self._chunks and self.heartbeat:
             self.buffer(self.heartbeat)
-        self._idle = True
         self._start_timer(seconds)
 
 

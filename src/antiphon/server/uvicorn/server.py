@@ -4,7 +4,9 @@ import asyncio
 import gc
 import signal
 import socket
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from types import FrameType
 from typing import cast
 
@@ -57,6 +59,16 @@ class GatewayServer(uvicorn.Server):
         host, port = self.servers[0].sockets[0].getsockname()[:2]
         self._on_ready(f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}")
 
+    @contextmanager
+    def capture_signals(self) -> Generator[None]:
+        """Stop on SIGHUP as on SIGTERM, unless it is ignored (`nohup`)."""
+        with super().capture_signals():
+            hangup = getattr(signal, "SIGHUP", signal.SIGTERM)  # Windows has none
+            is_main = threading.current_thread() is threading.main_thread()  # others cannot handle signals
+            if is_main and signal.getsignal(hangup) is signal.SIG_DFL:
+                signal.signal(hangup, self.handle_exit)
+            yield
+
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Stop gracefully at the first signal, at once at the second."""
         super().handle_exit(sig, frame)
@@ -77,8 +89,9 @@ class GatewayServer(uvicorn.Server):
     async def _drain_and_shutdown(self, sockets: list[socket.socket] | None) -> None:
         draining = asyncio.create_task(self._service.drain()) if self._service else None
         await super().shutdown(sockets)
-        if draining:
+        if draining and self._service:
             await draining
+            await self._service.close()  # a mounted application has no lifespan of its own
 
 
 def uvicorn_config(app: AsgiApp, host: str, port: int, settings: Settings | None = None) -> uvicorn.Config:
