@@ -100,44 +100,18 @@ def _build_config(root: Table, environ: Environ, file: Path, agents: Collection[
     in_file = {
         name: tables.parse_provider_table(name, table, file.parent) for name, table in root.get("providers", {}).items()
     }
-    in_environment = {name: {"adapter": name} for name in BUILT_IN if name not in in_file}
-    make_source = partial(ConfigSource, environ=environ, profile_region=profile_region)
-    entries = {
-        name: build_entry(make_source(name=name, table=table, in_file=name in in_file))
-        for name, table in (in_file | in_environment).items()
-    }
+    provider_tables = in_file | {name: {"adapter": name} for name in BUILT_IN if name not in in_file}
     targets = {name: tables.parse_alias(name, value) for name, value in root.get("models", {}).items()}
-    models = resolve_aliases(targets, entries.keys(), agents)
-    aliased = {model.partition("/")[0] for names in models.values() for model in names}
-    # A provider that an alias names is kept without its key: requests then fail with the name of
-    # the missing variable, instead of "no such model".
-    included = {
-        name: entry
-        for name, entry in entries.items()
-        if name in in_file or not entry.reason or (name in aliased and entry.has_location)
-    }
-    return GatewayConfig(
-        providers={name: entry.provider for name, entry in included.items()},
-        keys={name: entry.key for name, entry in included.items() if entry.key},
-        models=models,
-        reasons={name: entry.reason for name, entry in entries.items() if entry.reason},
-        warnings=[warning for entry in included.values() if (warning := unencrypted_key_warning(entry))],
-    )
+    config = GatewayConfig(models=resolve_aliases(targets, provider_tables.keys(), agents))
+    aliased = {model.partition("/")[0] for names in config.models.values() for model in names}
+    make_source = partial(ConfigSource, environ=environ, profile_region=profile_region)
+    for name, table in provider_tables.items():
+        add_provider(config, make_source(name=name, table=table, in_file=name in in_file), is_aliased=name in aliased)
+    return config
 
 
-@dataclass(frozen=True)
-class ProviderEntry:
-    """One provider, its key, and why it is unavailable."""
-
-    provider: Provider
-    key: str = field(repr=False)
-    reason: str
-    has_location: bool
-    """Whether the provider's address is known."""
-
-
-def build_entry(source: ConfigSource) -> ProviderEntry:
-    """Combine what the file and the environment say about a provider."""
+def add_provider(config: GatewayConfig, source: ConfigSource, *, is_aliased: bool) -> None:
+    """Add what the file and the environment say about a provider, or why it is unavailable."""
     kind = adapter_class(str(source.table["adapter"]))
     from_environment = kind.environment_fields(source)
     fields: Table = {**from_environment, **source.table}
@@ -160,7 +134,20 @@ def build_entry(source: ConfigSource) -> ProviderEntry:
     for name in tables.URL_KEYS & from_environment.keys():
         if problem := tables.invalid_url_problem(from_environment[name]):
             reason = f"{kind.field_variables[name][0]} {problem}"
-    return ProviderEntry(provider, "" if reason else key, reason, has_location=not location)
+    if reason:
+        config.reasons[source.name] = reason
+    elif key:
+        config.keys[source.name] = key
+    # A provider that an alias names is kept without its key: requests then fail with the name of
+    # the missing variable, instead of "no such model".
+    if source.in_file or not reason or (is_aliased and not location):
+        config.providers[source.name] = provider
+    url = provider.base_url or provider.endpoint
+    if key and not reason and url and tables.is_unencrypted(url):
+        config.warnings.append(
+            f"{provider.name}: the key in {provider.api_key_env} is sent to {url} unencrypted, "
+            "and can be read on the way. Use https."
+        )
 
 
 def missing_field(kind: type[ConfigurableProvider], fields: Table, source: ConfigSource) -> tuple[str, str] | None:
@@ -178,18 +165,6 @@ def missing_field(kind: type[ConfigurableProvider], fields: Table, source: Confi
             place(key), f"this key is missing. Write {tables.provider_keys()[key].example}{alternative}."
         )
     return missing
-
-
-def unencrypted_key_warning(entry: ProviderEntry) -> str:
-    """Return the warning for a key that is sent over plain HTTP, or an empty string."""
-    provider = entry.provider
-    url = provider.base_url or provider.endpoint
-    if not (entry.key and url and tables.is_unencrypted(url)):
-        return ""
-    return (
-        f"{provider.name}: the key in {provider.api_key_env} is sent to {url} unencrypted, "
-        "and can be read on the way. Use https."
-    )
 
 
 def resolve_aliases(
