@@ -12,7 +12,6 @@ or clocks. Shared by all adapters:
 - `json_access`: JSON objects and texts
 - `registry`: adapters by name, built-in and installed
 
-The dialects: `openai_chat` (with the providers `openai`, `azure` and `writer`), `anthropic`,
-`bedrock`, `google`, `ollama` and `open_responses`. A package has `adapter`, `encode`, `decode` and
-`wire_types`, as far as it needs them.
+The dialects: `openai_chat` (with the providers `openai`, `azure` and `writer`), `anthropic`, `bedrock`, `google`,
+`ollama` and `open_responses`. A package has `adapter`, `encode`, `decode` and `wire_types`, as far as it needs them.
 """

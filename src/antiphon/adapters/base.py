@@ -124,8 +124,7 @@ class ConfigurableProvider:
     def missing_field(cls, fields: Mapping[str, object], source: ConfigSource) -> tuple[str, str] | None:
         """Return a required field that nothing sets, and the variable that could set it.
 
-        Raise InvalidValueError, with the key as its path, if the table's keys make no sense
-        without each other.
+        Raise InvalidValueError, with the key as its path, if the table's keys make no sense without each other.
         """
         field = cls.required_field
         if field is None or field in fields or "base_url" in fields:
@@ -334,8 +333,7 @@ TERMINAL_PARTS = frozenset({parts.Finish, parts.Failure})
 class Framing(Protocol):
     """Splits the bytes of a stream into chunks, as the decoders in `wire` do.
 
-    Each method returns the chunks that the bytes, or the end of the stream, complete. `feed` may
-    raise ValueError.
+    Each method returns the chunks that the bytes, or the end of the stream, complete. `feed` may raise ValueError.
     """
 
     def feed(self, data: bytes, /) -> Iterable[object]: ...

@@ -1,10 +1,9 @@
 """A conversation as turns, and its ids and names as a provider accepts them.
 
-The Responses API has a flat list of items; other APIs have messages of alternating roles. A turn
-groups adjacent items of one role: the assistant's reasoning, text and calls; the outputs of tools;
-the user's or the system's messages. The outputs of calls always follow the turn with the calls, in
-the order of the calls, whatever their order in the request. Ids and names from another provider are
-changed where this one would reject them.
+The Responses API has a flat list of items; other APIs have messages of alternating roles. A turn groups adjacent items
+of one role: the assistant's reasoning, text and calls; the outputs of tools; the user's or the system's messages. The
+outputs of calls always follow the turn with the calls, in the order of the calls, whatever their order in the request.
+Ids and names from another provider are changed where this one would reject them.
 """
 
 import hashlib

@@ -1,9 +1,8 @@
 """JSON output from models without a JSON mode, by a tool call that holds the answer.
 
-The schema becomes the parameters of a tool, and the arguments of its call become the text of the
-answer. If the request has other tools, the model must call one of them or this one. A model without
-`tool_choice` cannot be forced, so the tool is only offered. At the end the answer is validated: an
-answer that does not satisfy the schema is a failure.
+The schema becomes the parameters of a tool, and the arguments of its call become the text of the answer. If the request
+has other tools, the model must call one of them or this one. A model without `tool_choice` cannot be forced, so the
+tool is only offered. At the end the answer is validated: an answer that does not satisfy the schema is a failure.
 
 `encode_prompt` is the entry point of `antiphon.adapters` for every request: it filters a prompt, adds
 the tool if it is needed, and returns the request with its decoder.
@@ -180,8 +179,7 @@ def find_mismatch(text: str, schema: dict[str, object]) -> str | None:
 def encode_prompt(adapter: Adapter, prompt: Prompt) -> tuple[Upstream, Decoder]:
     """Return the provider's request for a prompt, and the decoder of its answer.
 
-    Raises RequestError for what the provider does not support. The prompt's warnings name what was
-    dropped.
+    Raises RequestError for what the provider does not support. The prompt's warnings name what was dropped.
     """
     supported = remove_unsupported(adapter, prompt)
     feature, available = format_feature(supported.request), adapter.available_features(supported)

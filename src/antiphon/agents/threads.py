@@ -54,7 +54,6 @@ class AgentThread:
 
 
 def _make_call(call: _Call) -> tuple[object, BaseException | None]:
-    """Return a call's result, or its exception."""
     try:
         return call.function(*call.arguments), None
     except StopIteration as error:

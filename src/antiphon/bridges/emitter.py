@@ -87,5 +87,4 @@ class CollectingEmitter(Emitter):
         self.events: list[Event] = []
 
     def emit(self, event: Event) -> None:
-        """Append an event."""
         self.events.append(event)

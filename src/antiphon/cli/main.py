@@ -96,10 +96,9 @@ def serve(  # noqa: PLR0913 - one parameter per option
 ) -> None:
     """Serve Open Responses over HTTP.
 
-    Models are `demo`, `echo`, the agents of --app, and the models of every
-    provider in --config or the environment, as PROVIDER/MODEL. MODULE:ATTR names
-    an agent, a list of agents, Settings, or an ASGI application; MODULE alone
-    means all agents of the module. `antiphon models` lists all models.
+    Models are `demo`, `echo`, the agents of --app, and the models of every provider in --config or the environment, as
+    PROVIDER/MODEL. MODULE:ATTR names an agent, a list of agents, Settings, or an ASGI application; MODULE alone means
+    all agents of the module. `antiphon models` lists all models.
     """
     # Commands import what they need, so that `antiphon --help` does not load the server.
     from antiphon.cli.serve import ServeOptions, serve
@@ -126,8 +125,7 @@ def models(
 ) -> None:
     """List available models, and why others are unavailable.
 
-    Every configured provider is asked for its models, with a timeout of five
-    seconds.
+    Every configured provider is asked for its models, with a timeout of five seconds.
     """
     from antiphon.cli.models import list_models
 

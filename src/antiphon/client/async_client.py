@@ -104,8 +104,7 @@ class AsyncClient:
     async def create(self, **params: Unpack[ResponseParams]) -> Response:
         """Create a response and return it when it has ended.
 
-        With `background=True` it is returned at once, `queued`: call `retrieve` later, or
-        `resume` to stream it.
+        With `background=True` it is returned at once, `queued`: call `retrieve` later, or `resume` to stream it.
         """
         return await self._request_response(build_api_request(RESPONSES_PATH, params))
 
@@ -149,8 +148,7 @@ class AsyncClient:
     def resume(self, id: str, *, starting_after: int | None = None) -> Stream:
         """Stream a background response from its beginning, or after an event's number.
 
-        After a number, the snapshot has only what followed it, until the last event brings the
-        whole response.
+        After a number, the snapshot has only what followed it, until the last event brings the whole response.
         """
         after = -1 if starting_after is None else starting_after
         # The first request is retried like any other GET; later ones count as reconnects.

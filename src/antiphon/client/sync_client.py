@@ -291,9 +291,8 @@ class Client(SyncResource[AsyncClient]):
             for text in client.stream(model="demo", input="Hi!").text:
                 print(text, end="")
 
-    It works with and without a running event loop, and threads may share it. `AsyncClient`
-    documents the arguments, methods and exceptions. `on_event` and the async tools of an agent
-    run in the client's own thread.
+    It works with and without a running event loop, and threads may share it. `AsyncClient` documents the arguments,
+    methods and exceptions. `on_event` and the async tools of an agent run in the client's own thread.
     """
 
     def __init__(  # noqa: PLR0913 - what a caller may choose

@@ -5,10 +5,9 @@
         async for text in session.stream(input="Who am I?", previous_response_id=first.id).text:
             print(text, end="")
 
-The turns of one lane run one after another, in the order they were requested; lanes run in
-parallel. A response on a WebSocket cannot be stopped: if its reader leaves early, the rest of the
-turn is dropped as it arrives. All lanes share the connection: when the reader of one is a megabyte
-behind, the connection is not read, and the others wait too.
+The turns of one lane run one after another, in the order they were requested; lanes run in parallel. A response on a
+WebSocket cannot be stopped: if its reader leaves early, the rest of the turn is dropped as it arrives. All lanes share
+the connection: when the reader of one is a megabyte behind, the connection is not read, and the others wait too.
 
 TLS is always verified. Redirects to another server are not followed: it would get the credentials.
 """

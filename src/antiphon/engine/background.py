@@ -278,7 +278,6 @@ def _cancel_once(job: asyncio.Task[None], reason: str | None = None) -> None:
 
 
 def _estimate_usage(stored: StoredResponse, response: Response) -> list[parts.Part]:
-    """Estimate the usage of a response whose model did not report any."""
     try:
         request = decode_stored_request(stored) if stored.request else Request()
     except ValueError:

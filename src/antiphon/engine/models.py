@@ -1,8 +1,7 @@
 """What a model is, where its answer goes, and which model a name means.
 
-A model pushes the parts of its answer into a `PartSink`, and the run writes events to an
-`EventSink`. `Models` resolves names: agents, models of providers, and aliases. An alias may stand
-for several models, which are tried in order.
+A model pushes the parts of its answer into a `PartSink`, and the run writes events to an `EventSink`. `Models` resolves
+names: agents, models of providers, and aliases. An alias may stand for several models, which are tried in order.
 """
 
 import asyncio
@@ -147,7 +146,6 @@ class AgentModel(Model):
         self.window, self.origin = agent.window, agent.origin
 
     async def answer(self, turn: Turn, sink: PartSink) -> None:
-        """Feed the parts that the agent yields."""
         answer = self._agent.stream(turn, self._limits.threads)
         if (max_tokens := turn.request.max_output_tokens) and not self._agent.counts_tokens:
             answer = limit_output(answer, max_tokens)

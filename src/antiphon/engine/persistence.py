@@ -1,11 +1,10 @@
 """What is kept of a response: in the store, in the context cache, under its idempotency key.
 
-A response is stored before its model is called, and stored again, with its end, before anybody
-receives the terminal event: a follow-up request always finds it. In between, `maintenance.py` stores
-its output about once a second. The context of the latest ones is
-cached, within bounds of bytes and age: a conversation that goes on meanwhile never touches the disk,
-and a response with `store: false`, which is kept in memory only, can be continued for a while.
-The ids of everything that is kept come from here too.
+A response is stored before its model is called, and stored again, with its end, before anybody receives the terminal
+event: a follow-up request always finds it. In between, `maintenance.py` stores its output about once a second. The
+context of the latest ones is cached, within bounds of bytes and age: a conversation that goes on meanwhile never
+touches the disk, and a response with `store: false`, which is kept in memory only, can be continued for a while. The
+ids of everything that is kept come from here too.
 """
 
 import os

@@ -103,7 +103,6 @@ class ToolChoiceFilter:
             yield TOOL_NOT_CALLED
 
     def _check_whole_call(self, whole: parts.Whole, name: str, call_id: str) -> Part | None:
-        """Check a call that arrives in one part."""
         call = parts.Call(f"whole {call_id}", name, call_id=call_id)
         checked = self.check_call(call)
         return whole if checked is call else checked
@@ -378,7 +377,6 @@ class Run:
         return self._model_ending or self._synth.fail(error)
 
     async def _persist_and_emit(self, ending: list[Event]) -> None:
-        """Store the end, then send it."""
         if self._persist_end and (pending := self._persist_end(ending, self.response)):
             try:
                 # Shielded: a client that disconnects now must not lose a finished response.
@@ -400,7 +398,6 @@ class Run:
                 logger.exception("%s could not be discarded", self._turn.response_id)
 
     def _estimate_missing_usage(self) -> None:
-        """Estimate the usage that the model did not report, with a warning."""
         known, turn = self._synth.usage, self._turn
         if self._synth.ended or not (known.input_tokens is None or known.output_tokens is None):
             return

@@ -1,10 +1,9 @@
 """Sealed content: `encrypted_content` that clients send back and only this server can read.
 
-A reasoning item's seal holds the provider's own encrypted content, the raw reasoning, and its
-origin: only a model of the same origin gets them back. Every other model reads the summary, and a
-seal that is not ours reaches no model. A compaction's seal holds a summary, or items, that every
-model may read; one that cannot be opened is an error, because without it the conversation has no
-beginning. Items are stored and listed sealed.
+A reasoning item's seal holds the provider's own encrypted content, the raw reasoning, and its origin: only a model of
+the same origin gets them back. Every other model reads the summary, and a seal that is not ours reaches no model. A
+compaction's seal holds a summary, or items, that every model may read; one that cannot be opened is an error, because
+without it the conversation has no beginning. Items are stored and listed sealed.
 
 Seals are authenticated, so clients can neither read nor change them. Keys rotate: the first one
 encrypts, every one decrypts. A key is 32 random bytes in base64, URL-safe or not.
@@ -117,7 +116,6 @@ def check_keys(keys: Sequence[str]) -> None:
 
 
 def _create_key_file(path: Path) -> None:
-    """Write a new key to a file, atomically."""
     draft = path.with_name(f"{path.name}.{secrets.token_hex(8)}")
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:

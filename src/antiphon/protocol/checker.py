@@ -73,7 +73,6 @@ class StreamChecker:
         self._check_event(event)
 
     def _check_event(self, event: Event) -> None:
-        """Check everything but the event's number."""
         if self._last_lifecycle_type and not RESPONSE_TRANSITIONS[self._last_lifecycle_type]:
             self._report("nothing-after-end", f"{event.type} follows {self._last_lifecycle_type}.")
         elif self._error_seen and event.type != "response.failed":

@@ -1,8 +1,7 @@
 """The context of a model: earlier input, earlier output and new input, in that order.
 
-References are resolved, every output must match a call, and a context that exceeds the model's
-window is rejected or cut, never between a call and its output. Nobody counts tokens before the provider does,
-so the size is an estimate.
+References are resolved, every output must match a call, and a context that exceeds the model's window is rejected or
+cut, never between a call and its output. Nobody counts tokens before the provider does, so the size is an estimate.
 """
 
 from collections import Counter

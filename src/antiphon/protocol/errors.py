@@ -159,9 +159,8 @@ class StoreError(AntiphonError):
 def drop_tracebacks(error: BaseException) -> None:
     """Drop the tracebacks of an error that was reported, and of the errors that led to it.
 
-    A traceback keeps every frame it passed, and with them the request's body. Often one of those
-    frames refers back to the error; only the garbage collector could then free them, and it runs
-    by the number of objects, not by their size.
+    A traceback keeps every frame it passed, and with them the request's body. Often one of those frames refers back to
+    the error; only the garbage collector could then free them, and it runs by the number of objects, not by their size.
     """
     pending, done = [error], set[int]()
     while pending:

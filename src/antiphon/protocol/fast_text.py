@@ -1,9 +1,8 @@
 """The text fast path: text deltas that become events without a `protocol.parts.Part` for each.
 
-Most of a stream is plain text that extends the same message. For it the synthesizer hands out a
-`TextFastPath`: the caller writes the deltas itself, from a template, and reports the texts, so that
-they get sequence numbers and become part of the response. The path ends when the synthesizer is
-next fed.
+Most of a stream is plain text that extends the same message. For it the synthesizer hands out a `TextFastPath`: the
+caller writes the deltas itself, from a template, and reports the texts, so that they get sequence numbers and become
+part of the response. The path ends when the synthesizer is next fed.
 """
 
 from collections.abc import Callable

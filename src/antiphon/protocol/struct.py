@@ -1,9 +1,8 @@
 """The base class of all protocol objects: typed, frozen, and lossless for unknown fields.
 
-msgspec encodes structs as fast as the hot path needs, but it drops unknown fields and rejects
-unknown types, and the specification requires both to be kept. So decoding is done here: a decoder
-is derived from each annotation, a union is resolved by `type` with an extension as the fallback,
-and fields without an attribute are kept in `extra`.
+msgspec encodes structs as fast as the hot path needs, but it drops unknown fields and rejects unknown types, and the
+specification requires both to be kept. So decoding is done here: a decoder is derived from each annotation, a union is
+resolved by `type` with an extension as the fallback, and fields without an attribute are kept in `extra`.
 
 A field whose default is `UNSET` is optional: null is accepted for it and never written.
 """

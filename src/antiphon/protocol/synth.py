@@ -1,8 +1,7 @@
 """Parts in, events out: the only source of ids, indexes and sequence numbers.
 
-Adapters and agents say what the model produced; the synthesizer decides everything else. This
-module holds the lifecycle of the response, `synth_items` that of its items. For Hashbrown, all text of
-a response goes into one message.
+Adapters and agents say what the model produced; the synthesizer decides everything else. This module holds the
+lifecycle of the response, `synth_items` that of its items. For Hashbrown, all text of a response goes into one message.
 """
 
 from collections.abc import Callable, Iterable, Sequence

@@ -415,7 +415,6 @@ class ItemSynth:
                 return item.value if item.finished else replace(built, status=status)
 
     def _close_text(self, item: OpenItem) -> None:
-        """Close the open text of an item, if it has one."""
         open_text, item.open_text = item.open_text, None
         if open_text is None:
             return
@@ -431,7 +430,6 @@ class ItemSynth:
             self._emitter.emit(kind.part_done_event, part=part, **location)
 
     def _has_whole_arguments(self, item: OpenItem) -> bool:
-        """Return whether the arguments of a call are a whole JSON object."""
         if not isinstance(item.value, FunctionCall) or item.open_text is None:
             return False
         text = "".join(item.open_text.pieces)

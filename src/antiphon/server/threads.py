@@ -1,7 +1,6 @@
 """Storage of Hashbrown's threads: the interface, and the default in the response store.
 
-A thread is a list of messages in Hashbrown's format. A storage keeps them unchanged, unknown fields
-included.
+A thread is a list of messages in Hashbrown's format. A storage keeps them unchanged, unknown fields included.
 """
 
 from collections.abc import Callable, Sequence

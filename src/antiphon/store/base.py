@@ -150,11 +150,10 @@ class ResponseStore(Protocol):
     ) -> IdempotencyRecord | None:
         """Store a new response and its own input; items have ids.
 
-        `request` is opaque data for the worker. With `conversation`, the response's input and
-        output are appended to that conversation when it ends completed or incomplete;
-        ConversationBusyError is raised while another response does the same. `key` is an
-        idempotency key and the fingerprint of its body: if the key is in use, nothing is stored
-        and its record is returned.
+        `request` is opaque data for the worker. With `conversation`, the response's input and output are appended to
+        that conversation when it ends completed or incomplete; ConversationBusyError is raised while another response
+        does the same. `key` is an idempotency key and the fingerprint of its body: if the key is in use, nothing is
+        stored and its record is returned.
         """
 
     async def save_output(self, response: Response, *, tenant: str = "") -> None:
@@ -192,9 +191,8 @@ class ResponseStore(Protocol):
     async def sweep(self, *, responses_before: int, events_before: int, limit: int = 500) -> int:
         """Delete responses and events that ended before given times; return how many rows.
 
-        A response that another one continues is kept as long as that one.
-        Deletes at most `limit` rows, so that other writers do not wait long; call it until it
-        returns 0.
+        A response that another one continues is kept as long as that one. Deletes at most `limit` rows, so that other
+        writers do not wait long; call it until it returns 0.
         """
         ...
 

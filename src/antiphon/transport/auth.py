@@ -94,7 +94,6 @@ class AwsSigner:
         return {name.lower(): value for name, value in signed.headers.items() if name.lower() in SIGNATURE_HEADERS}
 
     def _load_credentials(self) -> Any:
-        """Return the current credentials; raises UpstreamError."""
         errors = import_extra("botocore.exceptions")
         profile = self._credential.profile or os.environ.get("AWS_PROFILE")  # as in AWS's libraries
         try:
@@ -178,7 +177,6 @@ class GoogleSigner(TokenSigner):
 
 
 def _google_error_message(error: Exception, errors: Any) -> str:
-    """Return what is wrong with Google's credentials, and what to do."""
     kind = type(error).__name__
     if isinstance(error, errors.TransportError):
         return f"Google's token server cannot be reached ({kind}). Check the network."

@@ -75,7 +75,6 @@ class HttpConnection(asyncio.Protocol):
         self._reset()
 
     def _reset(self) -> None:
-        """Prepare for another response."""
         self._parser = httptools.HttpResponseParser(self)
         self._headers: dict[str, str] = {}
         self._in_head = True

@@ -68,7 +68,6 @@ class Decoder:
         return []
 
     def _read_length(self, data: bytearray, start: int) -> int:
-        """Return the length of the message that starts here."""
         length, head, checksum = _PRELUDE.unpack_from(data, start)
         # The lengths have a checksum of their own: a damaged one could make us wait for ever.
         if crc32(data[start : start + _LENGTHS.size]) != checksum:

@@ -142,7 +142,6 @@ def _remove_strings(text: bytes, max_structure: int) -> bytes | None:
 
 
 def _parse(data: Buffer) -> object:
-    """Parse with msgspec, and map its errors."""
     try:
         return _decoder.decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -182,7 +181,6 @@ def _parse_finite(number: str) -> float:
 
 
 def _check_keys(pairs: list[tuple[str, object]]) -> None:
-    """Raise JSONError if an object has a key twice."""
     if len({key for key, _ in pairs}) < len(pairs):
         key = Counter(key for key, _ in pairs).most_common(1)[0][0][:80]
         error = JSONError(f"An object has the key '{key}' twice. Send each key once.")

@@ -196,6 +196,5 @@ def event_prefix(event_type: str) -> bytes:
 
 
 def _prefix_lines(text: bytes, prefix: bytes) -> bytes:
-    """Add a prefix to every line after the first."""
     lines = text.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
     return (b"\n" + prefix).join(lines)

@@ -1,10 +1,9 @@
 """Decodes Anthropic's responses into parts.
 
-Dialect notes: a block's index is its key; consecutive text blocks are content parts of one message.
-A citation annotates its whole block. The signature of a thinking block is stored together with the
-thinking, since both must be sent back unchanged. A web search that was requested as OpenAI's tool
-becomes OpenAI's item; other server tools become items that hold their blocks. Token counts are
-totals: later ones replace earlier ones.
+Dialect notes: a block's index is its key; consecutive text blocks are content parts of one message. A citation
+annotates its whole block. The signature of a thinking block is stored together with the thinking, since both must be
+sent back unchanged. A web search that was requested as OpenAI's tool becomes OpenAI's item; other server tools become
+items that hold their blocks. Token counts are totals: later ones replace earlier ones.
 """
 
 from collections.abc import Callable, Sequence
@@ -205,7 +204,6 @@ class AnthropicDecoder(Decoder):
         return (parts.Reasoning(text, opened.key),)
 
     def _start_server_tool(self, opened: OpenBlock, read_raw: Callable[[], wire_types.RawBlock]) -> Sequence[Part]:
-        """Start the block of a tool that Anthropic runs."""
         type = opened.block.type
         # read_raw() parses the JSON once more, so it is called only where all fields are needed.
         if type == "server_tool_use":
@@ -232,7 +230,6 @@ class AnthropicDecoder(Decoder):
         return _server_tool_parts(block.type, opened.raw | {"input": input})
 
     def _web_search_item(self, block: wire_types.ContentBlock) -> ExtensionItem:
-        """Return a web search as OpenAI's item."""
         action = {"type": "search", "query": self._search_queries.get(block.tool_use_id or "") or ""}
         if self._wants_sources:
             pages = filter(is_object, as_array(block.content))

@@ -281,7 +281,6 @@ def _encode_web_search(prompt: Prompt, options: Schema, path: str) -> JsonObject
 
 
 def _encode_tool_choice(prompt: Prompt, choice: ToolChoice) -> JsonObject | None:
-    """Write the tool choice, unless it is the default."""
     request = prompt.request
     if not request.tools:
         return {"type": "none"} if history_tool_names(prompt) else None

@@ -1,10 +1,9 @@
 """Writes a prompt as the body of a Converse request.
 
-Dialect notes: a union is an object with one field. All system texts are separate from the messages.
-Only the user sends images and documents, as bytes; a document needs a unique name and a text beside
-it. Empty text is rejected. As long as the history has calls, the request needs tools, even if the
-model may not call any. Each vendor's models have their own fields for reasoning; for Claude the
-rules of Anthropic's own API apply.
+Dialect notes: a union is an object with one field. All system texts are separate from the messages. Only the user sends
+images and documents, as bytes; a document needs a unique name and a text beside it. Empty text is rejected. As long as
+the history has calls, the request needs tools, even if the model may not call any. Each vendor's models have their own
+fields for reasoning; for Claude the rules of Anthropic's own API apply.
 """
 
 import re
@@ -220,7 +219,6 @@ def _add_document_names(blocks: list[JsonObject]) -> None:
 
 
 def _encode_tool_config(prompt: Prompt, choice: ToolChoice, *, caches: bool) -> JsonObject | None:
-    """Write the tools and the tool choice."""
     has_calls = any(isinstance(item, items.FunctionCall) for item in prompt.items)
     # Converse has no choice "none": the tools are left out where the history allows it.
     if choice == "none" and not has_calls:

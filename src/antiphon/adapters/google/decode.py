@@ -1,10 +1,9 @@
 """Decodes Gemini's responses into parts.
 
-Dialect notes: every chunk has the form of a complete response and no type; there is no `[DONE]`. A
-call arrives complete and without an index, so calls are counted. `thought: true` marks a summary of
-the thinking. The signature of a call becomes a reasoning part before it, that of a text one after
-it. Usage is repeated; the last counts. Citations have byte offsets. An error may appear in the
-stream as bare JSON without `data:`.
+Dialect notes: every chunk has the form of a complete response and no type; there is no `[DONE]`. A call arrives
+complete and without an index, so calls are counted. `thought: true` marks a summary of the thinking. The signature of a
+call becomes a reasoning part before it, that of a text one after it. Usage is repeated; the last counts. Citations have
+byte offsets. An error may appear in the stream as bare JSON without `data:`.
 """
 
 import re

@@ -1,10 +1,9 @@
 """Writes a prompt as the body of a `generateContent` request.
 
-Dialect notes: there are two roles, `user` and `model`; tool results belong to the user. Call
-arguments and results are objects. Instructions are separate from the conversation; later system
-messages become the user's. A thought signature belongs to one part of the response, mostly the
-first call, and must come back on that part. Gemini 3 and later think by level, 2.5 by a budget of
-tokens; older models do not think.
+Dialect notes: there are two roles, `user` and `model`; tool results belong to the user. Call arguments and results are
+objects. Instructions are separate from the conversation; later system messages become the user's. A thought signature
+belongs to one part of the response, mostly the first call, and must come back on that part. Gemini 3 and later think by
+level, 2.5 by a budget of tokens; older models do not think.
 """
 
 import re

@@ -62,7 +62,6 @@ class OpenResponsesDecoder(Decoder):
         return [*self._parts.flush(), self.adapter.failure_part(self._error or TRUNCATED)]
 
     def decode_chunk(self, chunk: object) -> Iterable[Part]:
-        """Decode one event."""
         frame = cast("sse.SseEvent", chunk)
         if frame.data == sse.DONE:  # nothing has ended the response before
             return self.truncation_parts()
@@ -92,7 +91,6 @@ class OpenResponsesDecoder(Decoder):
         return self._end(name.removeprefix("response."), response, output)
 
     def decode_body(self, body: bytes) -> Iterable[Part]:
-        """Decode a whole response."""
         raw = as_object(json.decode_foreign(body))
         if raw.get("object") != "response" and "output" not in raw:
             error = parse_error(raw)
@@ -316,7 +314,6 @@ class PartMapper:
         return parts.Whole(value)
 
     def _remaining_content(self, item: EmittedItem, index: int, part: Content) -> list[Part]:
-        """Return what is new in a content part and its annotations."""
         if part.type not in TEXT_KINDS:
             return []
         if not isinstance(part, OutputText):
@@ -328,7 +325,6 @@ class PartMapper:
     def _remaining_text(
         self, item: EmittedItem, type: str, index: int, text: str, logprobs: LogProbs = UNSET
     ) -> list[Part]:
-        """Return what is new in a whole text."""
         emitted = "".join(item.texts.get((type, index), ()))
         # A text that contradicts its deltas is dropped: what was emitted cannot be taken back.
         rest = text[len(emitted) :] if text.startswith(emitted) else ""

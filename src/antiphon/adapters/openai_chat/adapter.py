@@ -1,8 +1,7 @@
 """The adapter for Chat Completions: options and tools of a request, and fallbacks.
 
-A server is an address, its rules and the features it supports (`servers.py`). If a server rejects
-a request with a message that `servers.py` knows, the request is repeated without the
-feature, or through the Responses API.
+A server is an address, its rules and the features it supports (`servers.py`). If a server rejects a request with a
+message that `servers.py` knows, the request is repeated without the feature, or through the Responses API.
 """
 
 from copy import copy

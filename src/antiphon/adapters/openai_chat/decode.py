@@ -1,15 +1,13 @@
 """Decodes chat chunks and whole answers into parts.
 
-Dialect notes: a whole answer is one chunk whose choice has a `message` instead of a `delta`. A
-call's id and name come once, its arguments in fragments, and only the index says which call a
-fragment belongs to; servers repeat, omit and reuse all three, which `ToolCalls` handles. Usage may
-come in any chunk, usually in a last one without choices. `[DONE]` ends a stream, even one without a
-finish reason.
+Dialect notes: a whole answer is one chunk whose choice has a `message` instead of a `delta`. A call's id and name come
+once, its arguments in fragments, and only the index says which call a fragment belongs to; servers repeat, omit and
+reuse all three, which `ToolCalls` handles. Usage may come in any chunk, usually in a last one without choices. `[DONE]`
+ends a stream, even one without a finish reason.
 
-Reasoning comes in one of three fields, and is sent back in the same one (`ChatSeal`). OpenRouter
-repeats it in the message's `reasoning_details`, with signatures; a stream splits one detail over
-several chunks. Gemini signs calls in their `extra_content` and rejects a conversation without these
-signatures.
+Reasoning comes in one of three fields, and is sent back in the same one (`ChatSeal`). OpenRouter repeats it in the
+message's `reasoning_details`, with signatures; a stream splits one detail over several chunks. Gemini signs calls in
+their `extra_content` and rejects a conversation without these signatures.
 """
 
 from collections.abc import Iterable, Sequence

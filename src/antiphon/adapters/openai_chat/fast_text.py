@@ -1,9 +1,8 @@
 """The text fast path: chunks that differ from an earlier one only in their text.
 
-Nearly every chunk of a stream is the previous one with another text. After one chunk has been
-decoded as JSON, later ones need not be: if the bytes before and after the text are the same, and
-what is between them could only be a JSON string without escapes, it is the text. All other bytes
-are decoded as usual.
+Nearly every chunk of a stream is the previous one with another text. After one chunk has been decoded as JSON, later
+ones need not be: if the bytes before and after the text are the same, and what is between them could only be a JSON
+string without escapes, it is the text. All other bytes are decoded as usual.
 """
 
 from collections.abc import Callable

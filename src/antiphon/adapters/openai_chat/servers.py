@@ -1,9 +1,8 @@
 """The servers that speak Chat Completions, and how they differ from one another.
 
-OpenAI's own API has features and field names that other servers reject. Mistral and DeepSeek have
-rules of their own. Every other address is treated as a compatible server, which gets the older
-field names that all servers know. Error messages that say which feature a server lacks are matched
-here too.
+OpenAI's own API has features and field names that other servers reject. Mistral and DeepSeek have rules of their own.
+Every other address is treated as a compatible server, which gets the older field names that all servers know. Error
+messages that say which feature a server lacks are matched here too.
 """
 
 import re

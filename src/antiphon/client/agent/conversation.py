@@ -29,8 +29,7 @@ HELD_LOCKS: ContextVar[frozenset["ConversationLock"]] = ContextVar("HELD_LOCKS",
 class ConversationLock:
     """Lets one run at a time use a conversation; the others wait in the order they came.
 
-    The runs of a conversation may be in several threads and loops. asyncio's own lock belongs to
-    one loop.
+    The runs of a conversation may be in several threads and loops. asyncio's own lock belongs to one loop.
     """
 
     def __init__(self) -> None:

@@ -257,7 +257,6 @@ class ToolCallTracker:
                 self.drafts[place].call = item
 
     def _find_index(self, index: int, call_id: str) -> int:
-        """Return the index at which a call was streamed."""
         # Foreign servers stream a call at one index and list it at another in the response, or
         # use one id for two calls: prefer the same index, then the same id.
         for place in (index, *sorted(self.drafts)):

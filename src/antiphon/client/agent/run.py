@@ -5,8 +5,7 @@
     async for event in stream_agent("What is 6 times 7?", model="demo", tools=[multiply]):
         ...
 
-`stream_agent` yields every event. With `on_event` it can be awaited instead and calls the function
-with each event.
+`stream_agent` yields every event. With `on_event` it can be awaited instead and calls the function with each event.
 """
 
 import asyncio

@@ -109,7 +109,6 @@ class GraphemeSplitter:
             self._begins_line = piece in _LINE_ENDS or (self._begins_line and piece in _BEFORE_A_FENCE)
 
     def _continues_marker(self, piece: str) -> bool:
-        """Return whether a piece belongs to the open marker."""
         if self._marks_line:
             # CommonMark: "Info strings for backtick code blocks cannot contain backticks."
             return not piece[0] == self._marker[0][0] == "`"
@@ -197,7 +196,6 @@ class Chunker:
         return chunks
 
     def _take_rest(self) -> list[str]:
-        """Return the incomplete chunk, if there is one."""
         chunk = "".join(self._chunk)
         self._chunk.clear()
         self._size = 0
@@ -384,7 +382,6 @@ class Smoother:
                 return
 
     def _remaining_delay(self) -> float:
-        """Return the seconds until the next chunk is due."""
         return 0 if self._next_at is None else self._next_at - asyncio.get_running_loop().time()
 
     def _take_all(self) -> str:

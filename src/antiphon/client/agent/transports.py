@@ -1,9 +1,8 @@
 """The transports of an agent run: WebSocket, the Responses API over HTTP, or chat completions.
 
-All three give the same stream of events. The first two continue a response that the server
-remembers; a chat is sent the whole conversation in every round. `Recovery` decides what to do when
-a round fails, from the least intrusive measure to none: send the whole context, switch to another
-transport, retry, ask the next model.
+All three give the same stream of events. The first two continue a response that the server remembers; a chat is sent
+the whole conversation in every round. `Recovery` decides what to do when a round fails, from the least intrusive
+measure to none: send the whole context, switch to another transport, retry, ask the next model.
 """
 
 import asyncio

@@ -151,7 +151,6 @@ class _CallExecution:
             self._queue.put_nowait(step)
 
     def _report(self, value: object) -> None:
-        """Report progress, from any thread."""
         with suppress(RuntimeError):  # the loop is closed, and the tool's thread still runs
             self._loop.call_soon_threadsafe(self._put_progress, "progress", value)
 

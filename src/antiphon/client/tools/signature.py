@@ -1,9 +1,8 @@
 """The signature of a tool's function: the JSON Schema of its arguments, and their conversion.
 
-The description of a parameter comes from its annotation (`Annotated[int, "how many"]`,
-`msgspec.Meta`, pydantic's `Field`) or from the docstring, in Google's, NumPy's or Sphinx's style.
-Without an annotation a parameter takes any JSON. One annotated `ToolContext` is not shown to the
-model.
+The description of a parameter comes from its annotation (`Annotated[int, "how many"]`, `msgspec.Meta`, pydantic's
+`Field`) or from the docstring, in Google's, NumPy's or Sphinx's style. Without an annotation a parameter takes any
+JSON. One annotated `ToolContext` is not shown to the model.
 """
 
 import inspect

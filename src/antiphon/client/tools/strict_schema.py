@@ -1,10 +1,9 @@
 """Strict mode: JSON Schemas converted to the subset that OpenAI's structured outputs accept.
 
-In strict mode every object is closed and every property required; a property that was optional
-becomes nullable instead. Keywords that only annotate are dropped where OpenAI rejects them. A
-constraint that the subset cannot express is reported as a problem and left as it is, because a
-constraint dropped silently would be violated later. Paths in problems are written
-`properties.address.anyOf[1]`; that of the root is empty.
+In strict mode every object is closed and every property required; a property that was optional becomes nullable
+instead. Keywords that only annotate are dropped where OpenAI rejects them. A constraint that the subset cannot express
+is reported as a problem and left as it is, because a constraint dropped silently would be violated later. Paths in
+problems are written `properties.address.anyOf[1]`; that of the root is empty.
 
 `drop_optional_nulls` is the way back: it removes the nulls that the model sends for optional
 properties. `explain_schema_error` adds the tool and the path to a server's rejection.
@@ -199,7 +198,6 @@ class _StrictConverter:
         return schema, path
 
     def _convert_keywords(self, schema: Schema, path: str, depth: int) -> Schema:
-        """Convert one family of keywords after another."""
         schema, path = _unwrap_all_of(schema, path)
         made = self._convert_plain(schema, path)
         for family in (self._convert_reference, self._convert_union, self._convert_object, self._convert_array):

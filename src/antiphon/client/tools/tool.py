@@ -12,10 +12,9 @@
 The decorated function can still be called directly. It may be async, or a generator: each yielded
 value is reported as progress, and the last one is the result. Sync functions run in a thread.
 
-A tool may also be a plain function, or a declaration in JSON with a function in `tool_handlers`. A
-handler is called with the arguments by name or, if it has a single parameter that is not in the
-schema, with one dict of all arguments. A declaration without a handler is allowed: the model gets
-an error if it calls it.
+A tool may also be a plain function, or a declaration in JSON with a function in `tool_handlers`. A handler is called
+with the arguments by name or, if it has a single parameter that is not in the schema, with one dict of all arguments. A
+declaration without a handler is allowed: the model gets an error if it calls it.
 """
 
 import asyncio

@@ -149,10 +149,9 @@ RESPONSE_DEFAULTS: JsonObject = {"created_at": 0, "model": ""}
 class LenientReader:
     """Reads values of any server, and collects what did not fit in `misfits`, if that is a list.
 
-    Without a slug, types stay as the server wrote them. With a slug, every type that is not in the
-    specification gets it; so does a value that lacks what its type requires, with all its fields.
-    The values are then legal, and nothing in them is made up. Of a response, a reader with a slug
-    takes only the result: the rest repeats the request.
+    Without a slug, types stay as the server wrote them. With a slug, every type that is not in the specification gets
+    it; so does a value that lacks what its type requires, with all its fields. The values are then legal, and nothing
+    in them is made up. Of a response, a reader with a slug takes only the result: the rest repeats the request.
     """
 
     def __init__(self, slug: str | None = None, misfits: list[InvalidValueError] | None = None) -> None:
@@ -298,7 +297,6 @@ class LenientReader:
         return value
 
     def _empty_value(self, hint: object, path: str) -> object:
-        """Return the empty value of a required field."""
         origin, inner = get_origin(hint), get_args(hint)
         if origin is Literal:
             return inner[0]

@@ -1,8 +1,7 @@
 """Reads streams of other servers, in any dialect: parsed JSON in, typed events out.
 
-Values are read leniently (`lenient.py`), every event is assigned to its item and missing opening
-events are made (`repair.py`), and a checker sees the events as they were sent (`strict.py`). Ids
-and numbers stay the server's own.
+Values are read leniently (`lenient.py`), every event is assigned to its item and missing opening events are made
+(`repair.py`), and a checker sees the events as they were sent (`strict.py`). Ids and numbers stay the server's own.
 """
 
 from collections.abc import Callable

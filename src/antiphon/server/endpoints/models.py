@@ -1,8 +1,7 @@
 """`GET /models`: the available models, in OpenAI's format; `/healthz` and `/readyz`.
 
-Agents, aliases and configured models are always listed. The providers' own lists are fetched on
-demand and cached; a provider that does not answer is left out. A model need not be listed to be
-used.
+Agents, aliases and configured models are always listed. The providers' own lists are fetched on demand and cached; a
+provider that does not answer is left out. A model need not be listed to be used.
 """
 
 import time

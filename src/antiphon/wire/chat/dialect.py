@@ -234,7 +234,6 @@ class ChatDialect(Dialect):
         return rename_openai_error(payload)
 
     def _encode_chunks(self, event: Event) -> list[bytes]:
-        """Encode one event as chunks, perhaps none."""
         write = self.CHUNK_ENCODERS.get(type(event))
         return write(self, event) if write else []
 

@@ -328,7 +328,6 @@ def _missing_field_error(path: str) -> RequestError:
 
 
 def _to_text(content: object) -> str:
-    """Return content as text, encoded as JSON if it is not a string."""
     if content is None:
         return ""
     return content if isinstance(content, str) else encode(content).decode()
