@@ -135,11 +135,8 @@ def extract_summary(response: Response) -> str:
     reason = f"it refused: {refused}" if refused else "it wrote nothing."
     if stopped:
         reason = f"it stopped early ({stopped})."
-    raise UpstreamError(
-        f"The model '{response.model}' did not summarise the conversation: {reason}",
-        status=500,
-        code=stopped or "compaction_failed",
-    )
+    message = f"The model '{response.model}' did not summarise the conversation: {reason}"
+    raise UpstreamError(message, status=500, code=stopped or "compaction_failed")
 
 
 def select_kept_messages(items: Sequence[Item]) -> list[Item]:

@@ -168,11 +168,9 @@ class Engine:
     ) -> Response:
         """Start a background response. It is durable when this returns."""
         if self.background.full:
-            raise RequestError(
-                "Too many background responses wait already. Try again when some have ended.",
-                type="too_many_requests",
-                code="rate_limit_exceeded",
-            ).with_retry_after(1)
+            message = "Too many background responses wait already. Try again when some have ended."
+            error = RequestError(message, type="too_many_requests", code="rate_limit_exceeded")
+            raise error.with_retry_after(1)
         fallback, synth, persistence = await self._prepare(request, caller)
         await self._persist_beginning(persistence, request, key)
         self._start_background(fallback, synth, persistence, announced=False)
@@ -272,11 +270,8 @@ class Engine:
         if stored is None:
             return None
         if not stored.response.background:
-            raise RequestError(
-                "Only background responses can be cancelled. To stop others, close the connection.",
-                param="response_id",
-                code="not_a_background_response",
-            )
+            message = "Only background responses can be cancelled. To stop others, close the connection."
+            raise RequestError(message, param="response_id", code="not_a_background_response")
         if stored.response.status in TERMINAL_STATUSES:
             return stored.response
         return await self.background.cancel(stored, tenant=tenant)
@@ -373,24 +368,16 @@ class Engine:
             id = request.conversation.id
             page = await self.store.list_items(id, ALL_ITEMS, tenant=caller.tenant)
             if page is None:
-                raise RequestError(
-                    f"Conversation '{id[:80]}' not found. POST /v1/conversations makes one.",
-                    type="not_found",
-                    param="conversation",
-                    code="conversation_not_found",
-                )
+                message = f"Conversation '{id[:80]}' not found. POST /v1/conversations makes one."
+                raise RequestError(message, type="not_found", param="conversation", code="conversation_not_found")
             return Context(tuple(page.items), (id,))
         return Context()
 
 
 def conversation_busy_error() -> RequestError:
     """Return the error for a second response at once in a conversation."""
-    return RequestError(
-        "Another response is being made in this conversation. Try again when it has ended.",
-        param="conversation",
-        code="conversation_busy",
-        status=409,
-    ).with_retry_after(1)
+    message = "Another response is being made in this conversation. Try again when it has ended."
+    return RequestError(message, param="conversation", code="conversation_busy", status=409).with_retry_after(1)
 
 
 async def answer_nothing(turn: Turn, sink: PartSink) -> None:

@@ -109,8 +109,5 @@ async def open_tunnel(proxy: Proxy, host: str, port: int, peer_name: str) -> asy
 def proxy_refused_error(proxy: Proxy, status: str, peer_name: str) -> UpstreamError:
     """Return the error for a proxy that refuses the connection."""
     outcome = f"answered {status[:40]}" if status else "gave no answer"
-    return unreachable_error(
-        peer_name,
-        f"cannot be reached: the proxy {proxy.host}:{proxy.port} {outcome}.",
-        retryable=not status.startswith("4"),
-    )
+    message = f"cannot be reached: the proxy {proxy.host}:{proxy.port} {outcome}."
+    return unreachable_error(peer_name, message, retryable=not status.startswith("4"))

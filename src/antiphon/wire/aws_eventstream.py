@@ -74,9 +74,8 @@ class Decoder:
             raise EventStreamError("The bytes are not an event stream, or were damaged in transit.")
         # Checked before the message arrives, so that it is never buffered.
         if length > self._max_message:
-            raise EventStreamError(
-                f"A message has {length} bytes, more than {self._max_message}. Raise the limit if it should pass."
-            )
+            size = f"{length} bytes, more than {self._max_message}"
+            raise EventStreamError(f"A message has {size}. Raise the limit if it should pass.")
         if length < head + _OVERHEAD:
             raise EventStreamError("A message is shorter than its headers.")
         return length
