@@ -48,37 +48,11 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-__all__ = [
-    "AbortSignal",
-    "Agent",
-    "AgentOptions",
-    "Annotation",
-    "AntiphonError",
-    "AsyncClient",
-    "Call",
-    "Client",
-    "Conversation",
-    "Extension",
-    "Failure",
-    "Finish",
-    "Reasoning",
-    "Refusal",
-    "Request",
-    "RequestError",
-    "Response",
-    "Settings",
-    "Text",
-    "Turn",
-    "UpstreamError",
-    "Usage",
-    "Warn",
-    "Whole",
-    "agent",
-    "create_app",
-    "run_agent",
-    "stream_agent",
-    "tool",
-]
+__all__ = ["Agent", "Settings", "Turn", "agent", "create_app"]
+__all__ += ["AbortSignal", "AgentOptions", "AsyncClient", "Client", "Conversation", "run_agent", "stream_agent", "tool"]
+__all__ += ["AntiphonError", "Request", "RequestError", "Response", "UpstreamError"]
+__all__ += ["Annotation", "Call", "Extension", "Failure", "Finish", "Reasoning", "Refusal"]
+__all__ += ["Text", "Usage", "Warn", "Whole"]
 
 _MODULES = {
     "Agent": "antiphon.agents.agent",

@@ -3,21 +3,11 @@
 import re
 from collections.abc import Iterable, Sequence
 
-from antiphon.protocol import parts
+from antiphon.protocol import parts, tools
 from antiphon.protocol.errors import RequestError, suggest_closest
 from antiphon.protocol.items import ExtensionContent, FunctionCallOutput, InputImage, Item, Message
 from antiphon.protocol.request import Request
 from antiphon.protocol.struct import ProtocolStruct, as_array, join_path, list_unknown_fields
-from antiphon.protocol.tools import (
-    AllowedTools,
-    ExtensionToolChoice,
-    FunctionTool,
-    FunctionToolChoice,
-    SpecificToolChoice,
-    choice_names_tool,
-    must_call,
-    tool_name,
-)
 
 EQUIVALENT_FIELDS = {
     "max_tokens": "max_output_tokens",
@@ -88,19 +78,20 @@ def check_tool_choice(request: Request) -> None:
     choice = request.tool_choice
     if choice == "auto":
         return
-    named: list[SpecificToolChoice] = []
-    if isinstance(choice, FunctionToolChoice | ExtensionToolChoice):
+    named: list[tools.SpecificToolChoice] = []
+    if isinstance(choice, tools.FunctionToolChoice | tools.ExtensionToolChoice):
         named = [choice]
-    elif isinstance(choice, AllowedTools):
+    elif isinstance(choice, tools.AllowedTools):
         named = choice.tools
     for tool in named:
-        if not any(choice_names_tool(offered, tool) for offered in request.tools):
+        if not any(tools.choice_names_tool(offered, tool) for offered in request.tools):
+            name = (tools.tool_name(tool) or tool.type)[:80]
             raise RequestError(
-                f"tool_choice names '{(tool_name(tool) or tool.type)[:80]}', which is not offered. Add it to 'tools'.",
+                f"tool_choice names '{name}', which is not offered. Add it to 'tools'.",
                 param="tool_choice",
                 code="invalid_value",
             )
-    if must_call(choice) and not request.tools:
+    if tools.must_call(choice) and not request.tools:
         raise RequestError(
             "tool_choice asks for a call, but there are no tools. Add some, or use 'auto'.",
             param="tool_choice",
@@ -117,7 +108,9 @@ def warn_of_unused_fields(request: Request) -> list[parts.Warn]:
         ("reasoning", request.reasoning),
         ("stream_options", request.stream_options),
     ]
-    holders += ((f"tools[{index}]", tool) for index, tool in enumerate(request.tools) if isinstance(tool, FunctionTool))
+    holders += (
+        (f"tools[{index}]", tool) for index, tool in enumerate(request.tools) if isinstance(tool, tools.FunctionTool)
+    )
     found: list[parts.Warn] = []
     for path, value in holders:
         for name in list_unknown_fields(value) if value else ():

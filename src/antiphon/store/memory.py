@@ -9,27 +9,14 @@ from msgspec.structs import replace
 from antiphon.protocol.errors import StoreError
 from antiphon.protocol.items import Item, ItemReference
 from antiphon.protocol.response import Response
-from antiphon.store.base import (
-    TERMINAL_STATUSES,
-    ConversationBusyError,
-    History,
-    IdempotencyRecord,
-    ItemPage,
-    LoggedEvents,
-    Notifier,
-    PageCursor,
-    StoredConversation,
-    StoredResponse,
-    paginate,
-    wait_for_notification,
-)
+from antiphon.store import base
 
 TenantKey = tuple[str, str]
 """A tenant, and an id or key that is unique within it."""
 
 
 class _ConversationRecord(Struct):
-    conversation: StoredConversation
+    conversation: base.StoredConversation
     items: list[Item] = field(default_factory=list[Item])
 
 
@@ -50,9 +37,9 @@ class _ResponseRecord(Struct):
     swept: int = 0
     """How many events retention has deleted, from the front."""
 
-    def as_stored(self) -> StoredResponse:
+    def as_stored(self) -> base.StoredResponse:
         last = self.swept + len(self.events) - 1
-        return StoredResponse(self.response, self.request, self.conversation, self.epoch, last)
+        return base.StoredResponse(self.response, self.request, self.conversation, self.epoch, last)
 
 
 class MemoryStore:
@@ -65,11 +52,11 @@ class MemoryStore:
         """The items of all responses and conversations."""
         self._records: dict[str, _ResponseRecord] = {}
         self._unfinished: dict[str, _ResponseRecord] = {}
-        self._idempotency: dict[TenantKey, IdempotencyRecord] = {}
+        self._idempotency: dict[TenantKey, base.IdempotencyRecord] = {}
         self._running: dict[TenantKey, str] = {}
         """The response in progress of each conversation."""
         self._threads: dict[TenantKey, tuple[bytes, int]] = {}
-        self.notifier = Notifier()
+        self.notifier = base.Notifier()
 
     def __repr__(self) -> str:
         return f"<MemoryStore of {len(self._records)} responses>"
@@ -83,12 +70,12 @@ class MemoryStore:
         request: bytes = b"",
         conversation: str | None = None,
         key: tuple[str, str] | None = None,
-    ) -> IdempotencyRecord | None:
+    ) -> base.IdempotencyRecord | None:
         # The key comes first: a repeated request must get its own response, not "busy".
         if key and (used := self._idempotency.get((tenant, key[0]))):
             return used
         if conversation is not None and (tenant, conversation) in self._running:
-            raise ConversationBusyError(conversation)
+            raise base.ConversationBusyError(conversation)
         if response.id in self._records:
             raise StoreError(f"There is a response '{response.id}' already.")
         record = _ResponseRecord(
@@ -106,8 +93,8 @@ class MemoryStore:
         if conversation is not None:
             self._running[tenant, conversation] = response.id
         if key:
-            self._idempotency[tenant, key[0]] = IdempotencyRecord(key[1], response.id)
-        if response.status in TERMINAL_STATUSES:
+            self._idempotency[tenant, key[0]] = base.IdempotencyRecord(key[1], response.id)
+        if response.status in base.TERMINAL_STATUSES:
             self._end_record(record, response)
         return None
 
@@ -141,11 +128,11 @@ class MemoryStore:
         if self._running.get(key) == record.response.id:
             del self._running[key]
 
-    async def find(self, id: str, *, tenant: str = "") -> StoredResponse | None:
+    async def find(self, id: str, *, tenant: str = "") -> base.StoredResponse | None:
         record = self._find_record(id, tenant)
         return record and record.as_stored()
 
-    async def read_history(self, id: str, *, tenant: str = "") -> History | None:
+    async def read_history(self, id: str, *, tenant: str = "") -> base.History | None:
         records: list[_ResponseRecord] = []
         record = self._find_record(id, tenant)
         while record:
@@ -155,13 +142,13 @@ class MemoryStore:
                 records.reverse()
                 items = [item for r in records for item in (*r.input, *r.response.output)]
                 responses = [r.response.id for r in records]
-                return History(items, responses, record.response.previous_response_id)
+                return base.History(items, responses, record.response.previous_response_id)
             record = self._find_record(record.response.previous_response_id or "", tenant)
         return None
 
-    async def list_input_items(self, id: str, cursor: PageCursor, *, tenant: str = "") -> ItemPage | None:
+    async def list_input_items(self, id: str, cursor: base.PageCursor, *, tenant: str = "") -> base.ItemPage | None:
         record = self._find_record(id, tenant)
-        return record and paginate(record.input, cursor)
+        return record and base.paginate(record.input, cursor)
 
     async def delete(self, id: str, *, tenant: str = "") -> bool:
         record = self._find_record(id, tenant)
@@ -185,7 +172,7 @@ class MemoryStore:
             del self._idempotency[record.tenant, record.key]
             record.key = None
 
-    async def list_unfinished(self) -> list[tuple[str, StoredResponse]]:
+    async def list_unfinished(self) -> list[tuple[str, base.StoredResponse]]:
         oldest = sorted(self._unfinished.values(), key=lambda record: record.response.created_at)
         return [(record.tenant, record.as_stored()) for record in oldest]
 
@@ -257,27 +244,27 @@ class MemoryStore:
         self.notifier.notify(id)
         return True
 
-    async def read(self, id: str, after: int, *, limit: int = 512, tenant: str = "") -> LoggedEvents | None:
+    async def read(self, id: str, after: int, *, limit: int = 512, tenant: str = "") -> base.LoggedEvents | None:
         record = self._find_record(id, tenant)
         # A log with a part missing would look complete to its reader.
         if record is None or record.swept:
             return None
         end = max(after + 1, 0) + limit
         ended = record.ended_at is not None and end >= len(record.events)
-        return LoggedEvents(record.events[max(after + 1, 0) : end], ended)
+        return base.LoggedEvents(record.events[max(after + 1, 0) : end], ended)
 
     async def wait(self, id: str, after: int) -> None:
         with self.notifier.subscribe(id) as notification:
             record = self._unfinished.get(id)
             if record and len(record.events) - 1 <= after:
-                await wait_for_notification(notification)
+                await base.wait_for_notification(notification)
 
-    async def save_conversation(self, conversation: StoredConversation, *, tenant: str = "") -> None:
+    async def save_conversation(self, conversation: base.StoredConversation, *, tenant: str = "") -> None:
         key = (tenant, conversation.id)
         record = self._conversations.setdefault(key, _ConversationRecord(conversation))
         record.conversation = conversation
 
-    async def find_conversation(self, id: str, *, tenant: str = "") -> StoredConversation | None:
+    async def find_conversation(self, id: str, *, tenant: str = "") -> base.StoredConversation | None:
         record = self._conversations.get((tenant, id))
         return record and record.conversation
 
@@ -294,9 +281,9 @@ class MemoryStore:
             self._index_items(tenant, items)
         return record is not None
 
-    async def list_items(self, id: str, cursor: PageCursor, *, tenant: str = "") -> ItemPage | None:
+    async def list_items(self, id: str, cursor: base.PageCursor, *, tenant: str = "") -> base.ItemPage | None:
         record = self._conversations.get((tenant, id))
-        return record and paginate(record.items, cursor)
+        return record and base.paginate(record.items, cursor)
 
     async def find_conversation_item(self, id: str, item_id: str, *, tenant: str = "") -> Item | None:
         record = self._conversations.get((tenant, id))

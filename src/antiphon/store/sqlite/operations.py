@@ -9,17 +9,7 @@ from msgspec import Struct
 from antiphon.protocol.items import Item
 from antiphon.protocol.response import Response
 from antiphon.protocol.struct import encode
-from antiphon.store.base import (
-    ConversationBusyError,
-    History,
-    IdempotencyRecord,
-    ItemPage,
-    LoggedEvents,
-    PageCursor,
-    StoredResponse,
-    find_range,
-    make_page,
-)
+from antiphon.store import base
 from antiphon.store.sqlite import sql
 from antiphon.store.sqlite.sql import Row
 
@@ -41,9 +31,9 @@ CONVERSATION_ITEMS = ListQueries(
 
 def list_unfinished(
     connection: sqlite3.Connection,
-) -> tuple[list[tuple[str, StoredResponse]], list[tuple[str, str, Exception]]]:
+) -> tuple[list[tuple[str, base.StoredResponse]], list[tuple[str, str, Exception]]]:
     """Return the unfinished responses, with their tenants; and the tenant, id and error of unreadable ones."""
-    found: list[tuple[str, StoredResponse]] = []
+    found: list[tuple[str, base.StoredResponse]] = []
     unreadable: list[tuple[str, str, Exception]] = []
     for id, tenant in connection.execute(sql.FIND_UNFINISHED).fetchall():
         try:
@@ -57,7 +47,7 @@ def list_unfinished(
     return found, unreadable
 
 
-def read_history(connection: sqlite3.Connection, id: str, tenant: str) -> History | None:
+def read_history(connection: sqlite3.Connection, id: str, tenant: str) -> base.History | None:
     """Return the chain that ends with a response; None if a response in it is missing."""
     rows: list[sqlite3.Row] = connection.execute(sql.READ_HISTORY, {"id": id, "tenant": tenant}).fetchall()
     if not rows or rows[0]["turn"] != 0:
@@ -74,7 +64,7 @@ def read_history(connection: sqlite3.Connection, id: str, tenant: str) -> Histor
         items += sql.items_from_json(own[0]["output"])
         responses.append(response)
         parent = response
-    return History(items, responses, missing)
+    return base.History(items, responses, missing)
 
 
 def find_item(connection: sqlite3.Connection, id: str, tenant: str) -> Item | None:
@@ -90,8 +80,8 @@ def find_item(connection: sqlite3.Connection, id: str, tenant: str) -> Item | No
 
 
 def list_items(
-    connection: sqlite3.Connection, queries: ListQueries, id: str, tenant: str, cursor: PageCursor
-) -> ItemPage | None:
+    connection: sqlite3.Connection, queries: ListQueries, id: str, tenant: str, cursor: base.PageCursor
+) -> base.ItemPage | None:
     """Return a page of a list, None if its owner does not exist."""
     values = {"id": id, "list": id, "tenant": tenant}
     if connection.execute(queries.owner, values).fetchone() is None:
@@ -101,16 +91,18 @@ def list_items(
         first, last = connection.execute(queries.positions, values | {"id": item_id}).fetchone()
         return None if first is None else (first, last)
 
-    positions = find_range(cursor, find_positions)
+    positions = base.find_range(cursor, find_positions)
     # One more than the limit shows whether there are more.
     bounds = {"low": positions.low, "high": positions.high, "limit": cursor.limit + 1}
     rows: Sequence[sqlite3.Row] = connection.execute(
         queries.ascending if positions.ascending else queries.descending, values | bounds
     ).fetchall()
-    return make_page([sql.item_from_row(row) for row in rows], cursor, positions)
+    return base.make_page([sql.item_from_row(row) for row in rows], cursor, positions)
 
 
-def read_events(connection: sqlite3.Connection, id: str, tenant: str, after: int, limit: int) -> LoggedEvents | None:
+def read_events(
+    connection: sqlite3.Connection, id: str, tenant: str, after: int, limit: int
+) -> base.LoggedEvents | None:
     """Return events of a log, None if there is none or retention has deleted a part of it."""
     values = {"id": id, "tenant": tenant, "after": after, "limit": limit}
     log = connection.execute(sql.FIND_LOG, values).fetchone()
@@ -120,12 +112,12 @@ def read_events(connection: sqlite3.Connection, id: str, tenant: str, after: int
     rows: list[sqlite3.Row] = connection.execute(sql.READ_EVENTS, values).fetchall()
     last_read = rows[-1]["seq"] if rows else after
     ended = log["ended_at"] is not None and last_read >= log["last_seq"]
-    return LoggedEvents([row["body"] for row in rows], ended)
+    return base.LoggedEvents([row["body"] for row in rows], ended)
 
 
 def begin_response(
     connection: sqlite3.Connection, response: Response, row: Row, input: Sequence[Row], key: tuple[str, str] | None
-) -> IdempotencyRecord | None:
+) -> base.IdempotencyRecord | None:
     """Add a response, unless its idempotency key is in use or its conversation is busy.
 
     `row` has all columns but its place in the chain.
@@ -135,10 +127,10 @@ def begin_response(
     if key:
         claim |= {"key": key[0], "fingerprint": key[1]}
         if used := connection.execute(sql.FIND_IDEMPOTENCY_RECORD, claim).fetchone():
-            return IdempotencyRecord(used["fingerprint"], used["response_id"])
+            return base.IdempotencyRecord(used["fingerprint"], used["response_id"])
     conversation = row["conversation"]
     if conversation is not None and connection.execute(sql.FIND_RUNNING_IN_CONVERSATION, row).fetchone():
-        raise ConversationBusyError(str(conversation))
+        raise base.ConversationBusyError(str(conversation))
     connection.execute(sql.ADD_RESPONSE, row | _place_in_chain(connection, row))
     connection.executemany(sql.ADD_INPUT, input)
     if key:

@@ -12,17 +12,7 @@ from typing import TypeVar
 from antiphon.protocol.items import Item
 from antiphon.protocol.response import Response
 from antiphon.protocol.struct import encode
-from antiphon.store.base import (
-    History,
-    IdempotencyRecord,
-    ItemPage,
-    LoggedEvents,
-    Notifier,
-    PageCursor,
-    StoredConversation,
-    StoredResponse,
-    wait_for_notification,
-)
+from antiphon.store import base
 from antiphon.store.sqlite import operations, sql
 from antiphon.store.sqlite.database import Database
 from antiphon.store.sqlite.sql import Row
@@ -39,7 +29,7 @@ class SqliteStore:
 
     def __init__(self, folder: Path | str, clock: Callable[[], float] = time.time) -> None:
         self.database = Database(Path(folder) / DATABASE_FILE)
-        self.notifier = Notifier()
+        self.notifier = base.Notifier()
         self._clock = clock
 
     def __repr__(self) -> str:
@@ -54,7 +44,7 @@ class SqliteStore:
         request: bytes = b"",
         conversation: str | None = None,
         key: tuple[str, str] | None = None,
-    ) -> IdempotencyRecord | None:
+    ) -> base.IdempotencyRecord | None:
         # Rows are made here, on the event loop's thread, so that the writer thread only writes.
         row = self._make_row(response, tenant) | {"conversation": conversation, "request": request}
         rows = sql.input_to_rows(response, input)
@@ -68,13 +58,13 @@ class SqliteStore:
         row = self._make_row(response, tenant)
         return await self._write_and_notify(response.id, partial(operations.end_response, response=response, row=row))
 
-    async def find(self, id: str, *, tenant: str = "") -> StoredResponse | None:
+    async def find(self, id: str, *, tenant: str = "") -> base.StoredResponse | None:
         return await self._find(sql.FIND_RESPONSE, sql.response_from_row, id=id, tenant=tenant)
 
-    async def read_history(self, id: str, *, tenant: str = "") -> History | None:
+    async def read_history(self, id: str, *, tenant: str = "") -> base.History | None:
         return await self.database.read(operations.read_history, id, tenant)
 
-    async def list_input_items(self, id: str, cursor: PageCursor, *, tenant: str = "") -> ItemPage | None:
+    async def list_input_items(self, id: str, cursor: base.PageCursor, *, tenant: str = "") -> base.ItemPage | None:
         return await self.database.read(operations.list_items, operations.INPUT_ITEMS, id, tenant, cursor)
 
     async def find_item(self, id: str, *, tenant: str = "") -> Item | None:
@@ -91,7 +81,7 @@ class SqliteStore:
     async def release_key(self, id: str, *, tenant: str = "") -> None:
         await self._execute(sql.RELEASE_KEY, id=id, tenant=tenant)
 
-    async def list_unfinished(self) -> list[tuple[str, StoredResponse]]:
+    async def list_unfinished(self) -> list[tuple[str, base.StoredResponse]]:
         found, unreadable = await self.database.read(operations.list_unfinished)
         # A row that cannot be read must not keep the server from starting, or its conversation
         # busy for ever: it is ended as failed, and retention deletes it like any other.
@@ -121,7 +111,7 @@ class SqliteStore:
         change = partial(operations.append_events, fence=fence, events=rows, end=end)
         return await self._write_and_notify(id, change)
 
-    async def read(self, id: str, after: int, *, limit: int = 512, tenant: str = "") -> LoggedEvents | None:
+    async def read(self, id: str, after: int, *, limit: int = 512, tenant: str = "") -> base.LoggedEvents | None:
         return await self.database.read(operations.read_events, id, tenant, after, limit)
 
     async def wait(self, id: str, after: int) -> None:
@@ -129,13 +119,13 @@ class SqliteStore:
         with self.notifier.subscribe(id) as notification:
             news = await self._find(sql.HAS_NEWS, itemgetter(0), id=id, after=after)
             if news == 0:  # and not None: a response that is gone has news
-                await wait_for_notification(notification)
+                await base.wait_for_notification(notification)
 
-    async def save_conversation(self, conversation: StoredConversation, *, tenant: str = "") -> None:
+    async def save_conversation(self, conversation: base.StoredConversation, *, tenant: str = "") -> None:
         id, created_at, metadata = conversation.id, conversation.created_at, encode(conversation.metadata).decode()
         await self._execute(sql.SAVE_CONVERSATION, id=id, tenant=tenant, created_at=created_at, metadata=metadata)
 
-    async def find_conversation(self, id: str, *, tenant: str = "") -> StoredConversation | None:
+    async def find_conversation(self, id: str, *, tenant: str = "") -> base.StoredConversation | None:
         return await self._find(sql.FIND_CONVERSATION, sql.conversation_from_row, id=id, tenant=tenant)
 
     async def delete_conversation(self, id: str, *, tenant: str = "") -> bool:
@@ -146,7 +136,7 @@ class SqliteStore:
         rows = [sql.item_to_row(item) for item in items]
         return await self.database.write(partial(operations.add_conversation_items, list=list, items=rows))
 
-    async def list_items(self, id: str, cursor: PageCursor, *, tenant: str = "") -> ItemPage | None:
+    async def list_items(self, id: str, cursor: base.PageCursor, *, tenant: str = "") -> base.ItemPage | None:
         queries = operations.CONVERSATION_ITEMS
         return await self.database.read(operations.list_items, queries, id, tenant, cursor)
 

@@ -15,22 +15,9 @@ from typing import ClassVar
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
-from antiphon.protocol import events
+from antiphon.protocol import events, items
 from antiphon.protocol.errors import ErrorPayload
 from antiphon.protocol.events import Event, LifecycleEvent, OutputTextDelta
-from antiphon.protocol.items import (
-    CUSTOM_TOOL_CALL,
-    ExtensionItem,
-    FunctionCall,
-    FunctionCallOutput,
-    Item,
-    Message,
-    OutputText,
-    Reasoning,
-    RefusalContent,
-    UrlCitation,
-    content_text,
-)
 from antiphon.protocol.request import Request
 from antiphon.protocol.response import Response, ResponseUsage
 from antiphon.protocol.struct import encode, to_builtins
@@ -72,9 +59,9 @@ def common_fields(response: Response, object_type: str) -> Json:
 def encode_message(response: Response, offered: frozenset[str]) -> Json:
     """Return the texts and calls of a response as one message."""
     output = response.output
-    content, refusal = _join_texts(output, OutputText), _join_texts(output, RefusalContent)
-    reasonings = [text for item in output if isinstance(item, Reasoning) for text in reasoning_texts(item)]
-    calls: list[Item] = [item for item in output if is_client_call(item, offered)]
+    content, refusal = _join_texts(output, items.OutputText), _join_texts(output, items.RefusalContent)
+    reasonings = [text for item in output if isinstance(item, items.Reasoning) for text in reasoning_texts(item)]
+    calls: list[items.Item] = [item for item in output if is_client_call(item, offered)]
     calls += find_unanswered_calls(output, offered)
     message: Json = {"role": "assistant", "content": content, "refusal": refusal or None}
     if not content and (refusal or calls):
@@ -87,29 +74,29 @@ def encode_message(response: Response, offered: frozenset[str]) -> Json:
     return message
 
 
-def reasoning_texts(item: Reasoning) -> list[str]:
+def reasoning_texts(item: items.Reasoning) -> list[str]:
     """Return the raw reasoning texts of an item, or else its summary."""
-    raw = [text for part in item.content or () if (text := content_text(part))]
-    return raw or [text for part in item.summary if (text := content_text(part))]
+    raw = [text for part in item.content or () if (text := items.content_text(part))]
+    return raw or [text for part in item.summary if (text := items.content_text(part))]
 
 
-def find_unanswered_calls(output: Sequence[Item], offered: frozenset[str]) -> list[FunctionCall]:
+def find_unanswered_calls(output: Sequence[items.Item], offered: frozenset[str]) -> list[items.FunctionCall]:
     """Return the calls that the client did not offer and the response does not answer."""
-    answered = {item.call_id for item in output if isinstance(item, FunctionCallOutput)}
-    own = (item for item in output if isinstance(item, FunctionCall) and item.name not in offered)
+    answered = {item.call_id for item in output if isinstance(item, items.FunctionCallOutput)}
+    own = (item for item in output if isinstance(item, items.FunctionCall) and item.name not in offered)
     return [item for item in own if item.call_id not in answered]
 
 
-def is_client_call(item: Item, offered: frozenset[str]) -> bool:
+def is_client_call(item: items.Item, offered: frozenset[str]) -> bool:
     """Return whether an item is a call that the client can run."""
-    if isinstance(item, FunctionCall):
+    if isinstance(item, items.FunctionCall):
         return item.name in offered
-    return isinstance(item, ExtensionItem) and item.type == CUSTOM_TOOL_CALL
+    return isinstance(item, items.ExtensionItem) and item.type == items.CUSTOM_TOOL_CALL
 
 
-def encode_call(item: Item) -> Json:
+def encode_call(item: items.Item) -> Json:
     """Return a call as an entry of `tool_calls`."""
-    if isinstance(item, FunctionCall):
+    if isinstance(item, items.FunctionCall):
         function = {"name": item.name, "arguments": item.arguments}
         return {"id": item.call_id, "type": "function", "function": function}
     # A custom tool call is an extension item of ours, whose fields are not typed.
@@ -118,7 +105,7 @@ def encode_call(item: Item) -> Json:
     return {"id": get("call_id", ""), "type": "custom", "custom": custom}
 
 
-def encode_annotations(output: Iterable[Item]) -> list[Json]:
+def encode_annotations(output: Iterable[items.Item]) -> list[Json]:
     """Return the URL citations, with positions in the joined content."""
     citations: list[Json] = []
     length = 0
@@ -129,7 +116,7 @@ def encode_annotations(output: Iterable[Item]) -> list[Json]:
             length += len(SEPARATOR)
         for part in texts:
             for cited in part.annotations:
-                if isinstance(cited, UrlCitation):
+                if isinstance(cited, items.UrlCitation):
                     span = {"start_index": cited.start_index + length, "end_index": cited.end_index + length}
                     citation = {**span, "title": cited.title, "url": cited.url}
                     citations.append({"type": "url_citation", "url_citation": citation})
@@ -137,7 +124,7 @@ def encode_annotations(output: Iterable[Item]) -> list[Json]:
     return citations
 
 
-def encode_logprobs(output: Iterable[Item]) -> Json | None:
+def encode_logprobs(output: Iterable[items.Item]) -> Json | None:
     """Return the log probabilities of all text, None if there are none."""
     logprobs = [entry for item in output for part in _output_texts(item) for entry in part.logprobs or ()]
     return {"content": to_builtins(logprobs), "refusal": None} if logprobs else None
@@ -170,13 +157,14 @@ def extra_fields(response: Response, request: ChatRequest) -> Json:
     return fields | {"antiphon:warnings": to_builtins(warnings)} if warnings else fields
 
 
-def _output_texts(item: Item) -> list[OutputText]:
-    return [part for part in item.content if isinstance(part, OutputText)] if isinstance(item, Message) else []
+def _output_texts(item: items.Item) -> list[items.OutputText]:
+    content = item.content if isinstance(item, items.Message) else []
+    return [part for part in content if isinstance(part, items.OutputText)]
 
 
-def _join_texts(output: Iterable[Item], kind: type[OutputText] | type[RefusalContent]) -> str:
-    contents = (item.content for item in output if isinstance(item, Message))
-    texts = ("".join(content_text(part) for part in content if isinstance(part, kind)) for content in contents)
+def _join_texts(output: Iterable[items.Item], kind: type[items.OutputText] | type[items.RefusalContent]) -> str:
+    contents = (item.content for item in output if isinstance(item, items.Message))
+    texts = ("".join(items.content_text(part) for part in content if isinstance(part, kind)) for content in contents)
     return SEPARATOR.join(filter(None, texts))
 
 
