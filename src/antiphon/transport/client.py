@@ -140,19 +140,21 @@ class HttpClient:
 
     async def _connect(self, address: Address, seconds: float, peer_name: str) -> HttpConnection:
         loop = asyncio.get_running_loop()
-        connection = HttpConnection(partial(self._put_idle, address))
+        # Created only with a transport: a connection refers to itself until its transport is closed.
+        create = partial(HttpConnection, partial(self._put_idle, address))
         try:
             tls = self._tls if address.scheme == "https" else None
             async with asyncio.timeout(seconds):
                 if address.proxy and tls:
                     raw = await open_tunnel(address.proxy, address.host, address.port, peer_name)
+                    connection = create()
                     transport = await loop.start_tls(raw, connection, tls, server_hostname=address.host)
                     if transport is None:
                         raise OSError("the connection was lost")
                     connection.connection_made(transport)
                 else:
                     peer = address.proxy or address
-                    await loop.create_connection(lambda: connection, peer.host, peer.port, ssl=tls)
+                    _, connection = await loop.create_connection(create, peer.host, peer.port, ssl=tls)
         except TimeoutError:
             raise timeout_error(peer_name, f"could not be reached {address} within {seconds:g} seconds.") from None
         except (OSError, UnicodeError) as error:
