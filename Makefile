@@ -4,7 +4,9 @@ PYTHON ?= python3
 BIN := .venv/bin
 HOST ?= 127.0.0.1
 PORT ?= 8000
-WORKERS ?= auto
+# More than one per core, because most tests wait for a server: two cores run three.
+WORKERS ?= $(shell expr $$(nproc) \* 3 / 2)
+PYTEST = $(BIN)/pytest -n $(WORKERS) --dist loadscope --no-loadscope-reorder
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
@@ -23,10 +25,10 @@ serve: .venv/.runtime ## serve Open Responses on http://127.0.0.1:8000 (HOST=, P
 	@scripts/setup-node
 
 test: .venv/.ready .venv/node/.ready ## run every test, in parallel (ARGS= goes to pytest)
-	$(BIN)/pytest -n $(WORKERS) --dist loadscope $(ARGS)
+	$(PYTEST) $(ARGS)
 
 test-fast: .venv/.ready ## run the tests that start no server and no process
-	$(BIN)/pytest -n $(WORKERS) --dist loadscope -m "not server" $(ARGS)
+	$(PYTEST) -m "not server" $(ARGS)
 
 test-busy: .venv/.ready .venv/node/.ready ## test-fast ten times and test twice, while every core is busy
 	@scripts/test-busy

@@ -15,10 +15,12 @@ STARTERS = frozenset({"multiprocessing", "socket", "subprocess", "uvicorn"})
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests that start a server or a process, directly or through a fixture."""
+    """Mark the tests that start a server or a process, directly or through a fixture; run the soak test first."""
     for item in items:
         if isinstance(item, pytest.Function) and starts_servers(item):
             item.add_marker("server")
+    # The longest test first: at the end the other workers would wait for it.
+    items.sort(key=lambda item: "test_soak.py" not in item.nodeid)
 
 
 def starts_servers(test: pytest.Function) -> bool:
