@@ -14,13 +14,16 @@ STARTERS = frozenset({"multiprocessing", "socket", "subprocess", "uvicorn"})
 """What a test module imports, itself or through its helpers, if it starts servers or processes."""
 
 
+LONG_TESTS = ("tests/faults/", "tests/test_readme.py", "tests/test_examples.py")
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests that start a server or a process, directly or through a fixture; run the soak test first."""
+    """Mark the tests that start a server or a process, directly or through a fixture; run long ones first."""
     for item in items:
         if isinstance(item, pytest.Function) and starts_servers(item):
             item.add_marker("server")
-    # The longest test first: at the end the other workers would wait for it.
-    items.sort(key=lambda item: "test_soak.py" not in item.nodeid)
+    # The longest tests first: at the end the other workers would wait for them.
+    items.sort(key=lambda item: not item.nodeid.startswith(LONG_TESTS))
 
 
 def starts_servers(test: pytest.Function) -> bool:
