@@ -4,8 +4,8 @@ PYTHON ?= python3
 BIN := .venv/bin
 HOST ?= 127.0.0.1
 PORT ?= 8000
-# More than one per core, because most tests wait for a server: two cores run three.
-WORKERS ?= $(shell expr $$(nproc) \* 3 / 2)
+# Two per core, because most tests wait for a server.
+WORKERS ?= $(shell expr $$(nproc) \* 2)
 PYTEST = $(BIN)/pytest -n $(WORKERS) --dist loadscope --no-loadscope-reorder
 
 help: ## show this list

@@ -64,6 +64,14 @@ def leaves(body: dict[str, Any]) -> None:
     raise SystemExit
 
 
+class Panic(BaseException):
+    """What a Rust extension raises; it is no Exception."""
+
+
+def panics(body: dict[str, Any]) -> None:
+    raise Panic
+
+
 async def raises_later(body: dict[str, Any]) -> None:
     raise KeyError("a word of the prompt")
 
@@ -72,6 +80,7 @@ BROKEN: list[tuple[Transform, str]] = [
     (raises, "failed (KeyError)"),
     (raises_later, "failed (KeyError)"),
     (leaves, "failed (SystemExit)"),
+    (panics, "failed (Panic)"),
     (lambda body: "nonsense", "returned no object"),
     (lambda body: [body], "returned no object"),
     (lambda body: body | {"x": object()}, "returned what cannot be written as JSON"),

@@ -15,7 +15,7 @@ from typing import Any, cast
 import uvicorn
 
 from antiphon.server.uvicorn.connection import ConnectionLimits
-from antiphon.server.uvicorn.protocols import http_protocol
+from antiphon.server.uvicorn.http_protocol import http_protocol
 
 WAIT = 5.0  # for a client; the servers under test give up after SHORT
 SHORT = 0.25

@@ -10,6 +10,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
+from antiphon.transport.client import HttpClient, HttpRequest
+from antiphon.transport.connection import Timeouts
+from antiphon.transport.response import HttpResponse
+
 Script = Callable[["ScriptedConnection"], Awaitable[None]]
 
 
@@ -157,3 +161,18 @@ def chunked_response(*pieces: bytes, lines: Iterable[str] = (), end: bytes = b"0
     head = ["HTTP/1.1 200 OK", "transfer-encoding: chunked", *lines, "", ""]
     body = b"".join(b"%x\r\n%b\r\n" % (len(piece), piece) for piece in pieces)
     return "\r\n".join(head).encode() + body + end
+
+
+@asynccontextmanager
+async def open_response(
+    script: Script, timeouts: Timeouts | None = None
+) -> AsyncIterator[tuple[ScriptedServer, HttpResponse]]:
+    """Send a request to a server; yield the server and its response."""
+    client = HttpClient(timeouts)
+    async with scripted_server(script) as server:
+        response = await client.open(HttpRequest(url=server.url, peer_name="p"))
+        try:
+            yield server, response
+        finally:
+            response.release()
+            client.close()

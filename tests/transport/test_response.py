@@ -4,8 +4,6 @@ import asyncio
 import gzip
 import tracemalloc
 import zlib
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -18,9 +16,9 @@ from antiphon.transport.response import HttpResponse
 from tests.transport.scripted_server import (
     Script,
     ScriptedConnection,
-    ScriptedServer,
     chunked_response,
     ok_response,
+    open_response,
     respond_in_pieces,
     respond_with,
     scripted_server,
@@ -33,21 +31,6 @@ pytestmark = pytest.mark.anyio
 def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, Any]]:
     """Run on both event loops, in debug mode."""
     return "asyncio", {"use_uvloop": request.param, "debug": True}
-
-
-@asynccontextmanager
-async def open_response(
-    script: Script, timeouts: Timeouts | None = None
-) -> AsyncIterator[tuple[ScriptedServer, HttpResponse]]:
-    """Send a request to a server; yield the server and its response."""
-    client = HttpClient(timeouts)
-    async with scripted_server(script) as server:
-        response = await client.open(HttpRequest(url=server.url, peer_name="p"))
-        try:
-            yield server, response
-        finally:
-            response.release()
-            client.close()
 
 
 async def test_the_head_is_available_before_the_body() -> None:

@@ -3,24 +3,21 @@
 import asyncio
 import gzip
 import zlib
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
 
 from antiphon.protocol.errors import UpstreamError
-from antiphon.transport.client import HttpClient, HttpRequest
-from antiphon.transport.connection import Timeouts
 from antiphon.transport.response import STEP_BYTES, HttpResponse
 from tests.transport.scripted_server import (
-    Script,
     ScriptedConnection,
     chunked_response,
     ok_response,
+    open_response,
     respond_in_pieces,
     respond_with,
-    scripted_server,
 )
 
 pytestmark = pytest.mark.anyio
@@ -30,19 +27,6 @@ pytestmark = pytest.mark.anyio
 def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, Any]]:
     """Run on both event loops."""
     return "asyncio", {"use_uvloop": request.param}
-
-
-@asynccontextmanager
-async def open_response(script: Script) -> AsyncIterator[HttpResponse]:
-    """Send a request to a server; yield its response."""
-    client = HttpClient(Timeouts(idle=5))
-    async with scripted_server(script) as server:
-        response = await client.open(HttpRequest(url=server.url, peer_name="p"))
-        try:
-            yield response
-        finally:
-            response.release()
-            client.close()
 
 
 class CountingReader:
@@ -94,7 +78,7 @@ ONE_BYTE_CHUNKS = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n" + b"1
 )
 async def test_one_iteration_of_the_loop_passes_on_a_bounded_piece(answer: bytes, body: bytes) -> None:
     reader = CountingReader()
-    async with open_response(respond_with(answer)) as response, asyncio.timeout(60):
+    async with open_response(respond_with(answer)) as (_, response), asyncio.timeout(60):
         await asyncio.sleep(0.05)
         with reader.count_per_iteration():
             response.subscribe(reader.receive)
@@ -129,7 +113,7 @@ async def test_a_reader_can_pause_between_two_steps(coding: str) -> None:
     body = EMPTY[:200_000]
     sent = gzip.compress(body) if coding == "gzip" else body
     got: list[bytes] = []
-    async with open_response(respond_with(ok_response(sent, f"content-encoding: {coding}"))) as response:
+    async with open_response(respond_with(ok_response(sent, f"content-encoding: {coding}"))) as (_, response):
 
         def receive(data: bytes) -> None:
             got.append(data)
@@ -150,7 +134,7 @@ async def test_a_reader_can_pause_between_two_steps(coding: str) -> None:
 async def test_what_arrived_is_passed_on_before_the_error() -> None:
     half = ok_response(EMPTY)[: 1_000_000 + 200]
     reader = CountingReader()
-    async with open_response(respond_in_pieces([half])) as response:
+    async with open_response(respond_in_pieces([half])) as (_, response):
         response.subscribe(reader.receive)
         with pytest.raises(UpstreamError, match="before its response was complete"):
             await response.wait()
@@ -161,7 +145,7 @@ async def test_what_arrived_is_passed_on_before_the_error() -> None:
 
 async def test_a_stop_drops_the_steps_that_are_left() -> None:
     got: list[bytes] = []
-    async with open_response(respond_with(ok_response(EMPTY))) as response:
+    async with open_response(respond_with(ok_response(EMPTY))) as (_, response):
 
         def receive(data: bytes) -> None:
             got.append(data)
@@ -193,7 +177,8 @@ async def test_a_compressed_stream_needs_its_end_also_after_a_stop(cut: int, tog
     head = chunked_response(first, lines=["content-encoding: gzip"], end=b"")
     rest = (chunk(end) if end else b"") + b"0\r\n\r\n"
     got: list[bytes] = []
-    async with open_response(respond_in_pieces([head + rest] if together else [head, rest], pause=0.02)) as response:
+    pieces = [head + rest] if together else [head, rest]
+    async with open_response(respond_in_pieces(pieces, pause=0.02)) as (_, response):
 
         def receive(data: bytes) -> None:
             got.append(data)
@@ -218,7 +203,7 @@ async def test_a_stopped_stream_does_not_wait_for_ever_for_its_end() -> None:
         await peer.send(chunked_response(first, lines=["content-encoding: gzip"], end=b""))
         await peer.wait_closed()
 
-    async with open_response(script) as response:
+    async with open_response(script) as (_, response):
         response.subscribe(lambda data: response.stop())
         async with asyncio.timeout(4):
             assert await response.wait()

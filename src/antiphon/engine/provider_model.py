@@ -5,6 +5,7 @@
 the decoder into the sink in one call. Retries happen before the first byte of an answer only.
 """
 
+import asyncio
 import inspect
 import logging
 import re
@@ -110,12 +111,12 @@ class ProviderClient:
                 return json.encode(cast("dict[object, object]", changed))
             problem = "returned no object"
             logger.error("%s: its transform_request returned %s", self.provider.name, type(changed).__name__)
-        except (RequestError, UpstreamError):
-            raise  # the hook rejects the request on purpose, with a status
+        except (RequestError, UpstreamError, asyncio.CancelledError):
+            raise  # the hook rejects the request on purpose, with a status, or the client has left
         except json.JSONError:
             problem = "returned what cannot be written as JSON"
             logger.exception("%s: its transform_request %s", self.provider.name, problem)
-        except (Exception, SystemExit) as error:  # the user's code may raise anything
+        except BaseException as error:  # the user's code may raise anything, a Rust extension's panic too
             problem = f"failed ({type(error).__name__})"
             logger.exception("%s: its transform_request failed", self.provider.name)
         raise custom_code_error(self.provider.name, f"transform_request {problem}")
@@ -348,7 +349,7 @@ class Providers:
             if provider not in self._clients:  # the first use imports its adapter
                 self._clients[provider] = self._make_client(self._providers[provider])
             return ProviderModel(self._clients[provider], model)
-        except (Exception, SystemExit):  # an adapter may be other people's code
+        except BaseException:  # an adapter may be other people's code
             logger.exception("%s: its adapter broke", provider)
             return UnavailableModel(name, custom_code_error(provider, "adapter is broken"))
 

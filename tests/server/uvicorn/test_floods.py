@@ -14,7 +14,8 @@ from uvicorn.server import ServerState
 
 from antiphon.protocol.errors import RequestError
 from antiphon.server.uvicorn.connection import ConnectionLimits
-from antiphon.server.uvicorn.protocols import HardenedHttpProtocol, HardenedWebSocketProtocol
+from antiphon.server.uvicorn.http_protocol import HardenedHttpProtocol
+from antiphon.server.uvicorn.ws_protocol import HardenedWebSocketProtocol
 from antiphon.wire.websocket import decode_message
 from tests.http_client import WAIT
 

@@ -13,7 +13,7 @@ from websockets.sync.client import connect as connect_websocket
 
 from antiphon.server.uvicorn.connection import ConnectionLimits
 from antiphon.server.uvicorn.direct_write import HeaderBuffer
-from antiphon.server.uvicorn.protocols import http_protocol
+from antiphon.server.uvicorn.http_protocol import http_protocol
 from tests.server.raw_client import (
     LONGER,
     SHORT,

@@ -3,7 +3,7 @@
 import pytest
 
 from antiphon.protocol.errors import RequestError
-from antiphon.server.uvicorn import protocols
+from antiphon.server.uvicorn import http_protocol
 
 HOST = (b"host", b"a")
 
@@ -24,7 +24,7 @@ HOST = (b"host", b"a")
     ],
 )
 def test_a_plain_head_passes(version: str, target: bytes, headers: list[tuple[bytes, bytes]]):
-    protocols.check_request_head(version, target, headers)
+    http_protocol.check_request_head(version, target, headers)
 
 
 @pytest.mark.parametrize(
@@ -46,16 +46,16 @@ def test_a_plain_head_passes(version: str, target: bytes, headers: list[tuple[by
 )
 def test_an_ambiguous_head_is_rejected(version: str, target: bytes, headers: list[tuple[bytes, bytes]], blamed: str):
     with pytest.raises(RequestError, match=blamed) as caught:
-        protocols.check_request_head(version, target, headers)
+        http_protocol.check_request_head(version, target, headers)
     assert (caught.value.status, caught.value.payload.code) == (400, "invalid_http")
 
 
 @pytest.mark.parametrize("headers", [[], [HOST], [(b"content-length", b"0")]])
 def test_an_upgrade_without_a_body_passes(headers: list[tuple[bytes, bytes]]):
-    protocols.check_upgrade_request(headers)
+    http_protocol.check_upgrade_request(headers)
 
 
 @pytest.mark.parametrize("header", [(b"content-length", b"5"), (b"transfer-encoding", b"chunked")])
 def test_an_upgrade_with_a_body_is_rejected(header: tuple[bytes, bytes]):
     with pytest.raises(RequestError, match="body"):
-        protocols.check_upgrade_request([HOST, header])
+        http_protocol.check_upgrade_request([HOST, header])

@@ -20,8 +20,9 @@ from websockets.sync.connection import Connection
 from antiphon.server.app import create_app
 from antiphon.server.settings import Settings
 from antiphon.server.uvicorn.connection import ConnectionLimits
-from antiphon.server.uvicorn.protocols import http_protocol, websocket_protocol
+from antiphon.server.uvicorn.http_protocol import http_protocol
 from antiphon.server.uvicorn.server import uvicorn_config
+from antiphon.server.uvicorn.ws_protocol import websocket_protocol
 from tests.http_client import WAIT, wait_until
 from tests.run_server import run_command
 from tests.ws_client import response_text, ws_client

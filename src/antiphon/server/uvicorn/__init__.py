@@ -4,8 +4,9 @@ Only this package uses uvicorn's private parts (`_types`, `RequestResponseCycle`
 protocol classes). `TESTED_VERSIONS` names the releases they were checked against.
 
     server        the server process: configuration, start-up, draining, forced exit
-    protocols     HTTP/1.1 and WebSocket connections with timeouts and size limits; rejects request
-                  heads that two servers could read differently
+    http_protocol HTTP/1.1 with timeouts and size limits; rejects request heads that two servers
+                  could read differently
+    ws_protocol   WebSocket with timeouts and limits on sizes and small frames
     connection    what both share: limits, fair parsing, and a timeout for clients that do not read
     direct_write  writes chunks of a streamed body without a task switch
 """

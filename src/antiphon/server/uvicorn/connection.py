@@ -1,5 +1,6 @@
 """What HTTP and WebSocket connections share: limits, fair parsing, and a timeout for clients that do not read."""
 
+from abc import ABC, abstractmethod
 from asyncio import AbstractEventLoop, Protocol, TimerHandle, Transport
 from dataclasses import dataclass
 
@@ -29,7 +30,7 @@ MAX_PARSED_UNITS = 128
 """How many frames or chunks one connection parses per iteration of the loop; a piece may exceed it."""
 
 
-class ClientConnection(Protocol):
+class ClientConnection(Protocol, ABC):
     """One connection.
 
     A read of 256 kB can hold 40,000 empty frames or chunks, which take a second to parse. It is
@@ -47,13 +48,13 @@ class ClientConnection(Protocol):
     write_timer: TimerHandle | None = None
 
     @property
+    @abstractmethod
     def is_paused(self) -> bool:
         """Whether the application must first take what was parsed."""
-        raise NotImplementedError
 
+    @abstractmethod
     def parse(self, data: memoryview) -> None:
         """Parse a piece of the received bytes."""
-        raise NotImplementedError
 
     def data_received(self, data: bytes) -> None:
         if self.unparsed:

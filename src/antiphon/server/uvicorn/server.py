@@ -16,7 +16,8 @@ from antiphon.server.asgi import AsgiApp
 from antiphon.server.service import Service, find_service
 from antiphon.server.settings import Settings
 from antiphon.server.uvicorn.connection import ConnectionLimits
-from antiphon.server.uvicorn.protocols import http_protocol, websocket_protocol
+from antiphon.server.uvicorn.http_protocol import http_protocol
+from antiphon.server.uvicorn.ws_protocol import websocket_protocol
 
 HARD_STOP_SECONDS = 5
 """How long after the drain interrupted responses may take to be stored as failed."""
