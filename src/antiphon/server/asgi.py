@@ -7,6 +7,7 @@ from contextlib import suppress
 from typing import Any, Protocol, TypeVar
 
 from antiphon.protocol.errors import RequestError
+from antiphon.protocol.struct import InvalidValueError
 from antiphon.wire import json
 
 T = TypeVar("T")
@@ -133,13 +134,21 @@ def body_too_large_error(limit: int) -> RequestError:
     return RequestError(message, code="request_too_large", status=413)
 
 
-async def read_json(scope: Scope, receive: Receive, limit: int) -> object:
-    """Return the decoded JSON body; raises RequestError."""
-    body = await read_body(scope, receive, limit)
-    try:
-        return await decode(json.decode_unique, body)
-    except json.JSONError as error:
-        raise RequestError(f"The body is not valid JSON: {error}", param=error.key, code="invalid_json") from None
+async def read_json(scope: Scope, receive: Receive, limit: int, convert: Callable[[object], T]) -> T:
+    """Return the JSON body, converted from builtins to something else; raises RequestError.
+
+    A large body is parsed and converted in a thread.
+    """
+
+    def parse(body: bytes) -> T:
+        try:
+            return convert(json.decode_unique(body))
+        except json.JSONError as error:
+            raise RequestError(f"The body is not valid JSON: {error}", param=error.key, code="invalid_json") from None
+        except InvalidValueError as error:
+            raise RequestError.from_invalid_value(error) from None
+
+    return await decode(parse, await read_body(scope, receive, limit))
 
 
 async def decode(decoder: Callable[[D], T], data: D) -> T:

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import sqlite3
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -44,6 +45,23 @@ async def test_an_unusable_folder_is_a_store_error(tmp_path: Path) -> None:
     (tmp_path / "responses.db").write_text("this is no database, and never was one" * 100)
     with pytest.raises(StoreError, match="not a database"):
         SqliteStore(tmp_path)
+
+
+async def test_rows_are_made_on_the_writers_thread_and_not_in_the_event_loop(tmp_path: Path) -> None:
+    def clock() -> float:  # read wherever the row of a response is made
+        threads.add(threading.current_thread().name)
+        return 1.0
+
+    threads: set[str] = set()
+    store = SqliteStore(tmp_path, clock)
+    whole, streamed = new_response("a"), new_response("b")
+    await store.begin(whole, [user_message("in")])
+    await store.begin(streamed, [user_message("in")])
+    await store.end(ended_response(whole, at=None))
+    await store.claim("b")
+    await store.append("b", 1, -1, make_events(0, 3), final=ended_response(streamed, at=None))
+    await store.close()
+    assert threads == {"antiphon-writer"}
 
 
 async def test_everything_survives_reopening(tmp_path: Path) -> None:

@@ -2,14 +2,13 @@
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from typing import TypeVar, cast, get_args
 from urllib.parse import parse_qsl
 
 from starlette.routing import BaseRoute, Route
 
 from antiphon.protocol.errors import RequestError
-from antiphon.protocol.struct import InvalidValueError
 from antiphon.server.asgi import AsgiApp, Receive, Scope, Send
 from antiphon.server.service import Service
 from antiphon.store.base import Order, PageCursor
@@ -42,14 +41,6 @@ def route(path: str, **endpoints: AsgiApp) -> Route:
     found = Route(path, call_endpoint, methods=list(endpoints))
     found.app = call_endpoint  # Starlette itself would call a function with a `Request`
     return found
-
-
-def parse_body(decode: Callable[[object], T], body: object) -> T:
-    """Decode a JSON body; raises RequestError with the path of an invalid value."""
-    try:
-        return decode(body)
-    except InvalidValueError as error:
-        raise RequestError.from_invalid_value(error) from None
 
 
 # Our ids are a prefix and random characters. Anything else is not looked up at all.

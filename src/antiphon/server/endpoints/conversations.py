@@ -16,7 +16,7 @@ from antiphon.protocol.items import FunctionCall, FunctionCallOutput, Item, Item
 from antiphon.protocol.request import MAX_ITEMS_PER_REQUEST, Metadata, normalize_input
 from antiphon.protocol.struct import ProtocolStruct, decode, encode, join_path
 from antiphon.server.asgi import Receive, Scope, Send, header, read_json, send_json
-from antiphon.server.endpoints.base import Endpoints, Query, check_found, parse_body, path_id, route
+from antiphon.server.endpoints.base import Endpoints, Query, check_found, path_id, route
 from antiphon.server.endpoints.responses import encode_list
 from antiphon.store.base import ItemPage, Store, StoredConversation
 
@@ -139,8 +139,7 @@ class ConversationEndpoints(Endpoints):
         return (await self._service.engine()).store
 
     async def _read_body(self, scope: Scope, receive: Receive, type: type[T]) -> T:
-        body = await read_json(scope, receive, self._settings.body_limit)
-        return parse_body(partial(decode, type), body)
+        return await read_json(scope, receive, self._settings.body_limit, partial(decode, type))
 
 
 def _has_no_body(scope: Scope) -> bool:

@@ -84,7 +84,7 @@ class HashbrownEndpoint(Endpoints):
 
     async def chat(self, scope: Scope, receive: Receive, send: Send) -> None:
         settings = self._settings
-        body = await read_json(scope, receive, settings.body_limit)
+        body = await read_json(scope, receive, settings.body_limit, decode_or_error)
         engine = await self._service.engine()
         self._service.reject_when_draining()
         dialect = HashbrownDialect()
@@ -99,6 +99,14 @@ class HashbrownEndpoint(Endpoints):
             producer.check_connected()
 
 
+def decode_or_error(raw: object) -> tuple[HashbrownBody, Sequence[Json]] | RequestError:
+    """Decode a body; an error takes its place, because it is sent as a frame."""
+    try:
+        return decode_hashbrown(raw)
+    except RequestError as error:
+        return error
+
+
 @dataclass
 class HashbrownRun:
     """The processing of one request."""
@@ -110,10 +118,12 @@ class HashbrownRun:
     request_id: str
     request: HashbrownRequest | None = None
 
-    async def run(self, body: object) -> None:
+    async def run(self, body: tuple[HashbrownBody, Sequence[Json]] | RequestError) -> None:
         """Process a request; an error becomes the last frame."""
         try:
-            await self._run(*decode_hashbrown(body))
+            if isinstance(body, RequestError):
+                raise body
+            await self._run(*body)
         except Exception as error:  # noqa: BLE001 - a process boundary, like the middleware
             failure = report_error(error, self.dialect, self.request_id)
             payload = self._client_payload(failure.payload, isinstance(error, RequestError))

@@ -22,7 +22,7 @@ from antiphon.protocol.request import Request
 from antiphon.protocol.response import Response
 from antiphon.protocol.struct import encode
 from antiphon.server.asgi import Receive, Scope, Send, WriteChunk, header, read_json, send_json
-from antiphon.server.endpoints.base import MAX_INT64, Endpoints, Query, check_found, parse_body, path_id, route
+from antiphon.server.endpoints.base import MAX_INT64, Endpoints, Query, check_found, path_id, route
 from antiphon.server.middleware import direct_write
 from antiphon.server.streaming.event_stream import EventStream, StreamTask
 from antiphon.store.base import TERMINAL_STATUSES, IdempotencyRecord, ItemPage
@@ -76,17 +76,18 @@ class ResponseEndpoints(Endpoints):
         ]
 
     async def create(self, scope: Scope, receive: Receive, send: Send) -> None:
-        body = await read_json(scope, receive, self._settings.body_limit)
-        request, dialect = self.parse(body)
-        key = idempotency_key(scope, body)
+        def convert(body: object) -> tuple[Request, Dialect, tuple[str, str] | None]:
+            return *self.parse(body), idempotency_key(scope, body)
+
+        request, dialect, key = await read_json(scope, receive, self._settings.body_limit, convert)
         engine = await self._service.engine()
         self._service.reject_when_draining()
         direct = direct_write(scope, send)
         await self.respond(ResponseExchange(engine, request, dialect, key, receive, send, direct))
 
     def parse(self, body: object) -> tuple[Request, Dialect]:
-        """Decode a request; return it with the dialect of its response. Raises RequestError."""
-        request = parse_body(decode_request, body)
+        """Decode a request; return it with the dialect of its response. Raises InvalidValueError or RequestError."""
+        request = decode_request(body)
         return request, self._dialect(frozenset(request.include))
 
     async def respond(self, exchange: ResponseExchange) -> None:
@@ -155,7 +156,7 @@ class ResponseEndpoints(Endpoints):
 
     async def compact(self, scope: Scope, receive: Receive, send: Send) -> None:
         """`POST /responses/compact`; the model is stopped if the client disconnects."""
-        request = parse_body(decode_compact, await read_json(scope, receive, self._settings.body_limit))
+        request = await read_json(scope, receive, self._settings.body_limit, decode_compact)
         engine = await self._service.engine()
         # Without a stream there is no write that would notice a disconnect.
         resource = await self._service.run_until_disconnect(compact(engine, request), receive)
@@ -163,7 +164,7 @@ class ResponseEndpoints(Endpoints):
 
     async def count_input_tokens(self, scope: Scope, receive: Receive, send: Send) -> None:
         """`POST /responses/input_tokens`; the answer is the same in every dialect."""
-        request = parse_body(decode_request, await read_json(scope, receive, self._settings.body_limit))
+        request = await read_json(scope, receive, self._settings.body_limit, decode_request)
         counted = await (await self._service.engine()).count_input_tokens(request)
         await send_json(send, encode(counted))
 
@@ -235,7 +236,7 @@ class ChatCompletionsEndpoint(ResponseEndpoints):
         return [route(f"{prefix}/chat/completions", POST=self.create)]
 
     def parse(self, body: object) -> tuple[Request, Dialect]:
-        chat = parse_body(decode_chat, body)
+        chat = decode_chat(body)
         return chat.request, ChatDialect(chat)
 
     async def respond(self, exchange: ResponseExchange) -> None:

@@ -45,18 +45,22 @@ class SqliteStore:
         conversation: str | None = None,
         key: tuple[str, str] | None = None,
     ) -> base.IdempotencyRecord | None:
-        # Rows are made here, on the event loop's thread, so that the writer thread only writes.
-        row = self._make_row(response, tenant) | {"conversation": conversation, "request": request}
-        rows = sql.input_to_rows(response, input)
-        change = partial(operations.begin_response, response=response, row=row, input=rows, key=key)
+        own: Row = {"conversation": conversation, "request": request}
+
+        def change(connection: sqlite3.Connection) -> base.IdempotencyRecord | None:
+            row, rows = self._make_row(response, tenant) | own, sql.input_to_rows(response, input)
+            return operations.begin_response(connection, response, row, rows, key)
+
         return await self.database.write(change)
 
     async def save_output(self, response: Response, *, tenant: str = "") -> None:
         await self.database.write(partial(operations.save_output, response=response, tenant=tenant))
 
     async def end(self, response: Response, *, tenant: str = "") -> Response | None:
-        row = self._make_row(response, tenant)
-        return await self._write_and_notify(response.id, partial(operations.end_response, response=response, row=row))
+        return await self._write_and_notify(
+            response.id,
+            lambda connection: operations.end_response(connection, response, self._make_row(response, tenant)),
+        )
 
     async def find(self, id: str, *, tenant: str = "") -> base.StoredResponse | None:
         return await self._find(sql.FIND_RESPONSE, sql.response_from_row, id=id, tenant=tenant)
@@ -107,8 +111,11 @@ class SqliteStore:
     ) -> bool:
         fence: Row = {"id": id, "tenant": tenant, "epoch": epoch, "after": after, "count": len(events)}
         rows = [(id, seq, body) for seq, body in enumerate(events, after + 1)]
-        end = (final, self._make_row(final, tenant)) if final else None
-        change = partial(operations.append_events, fence=fence, events=rows, end=end)
+
+        def change(connection: sqlite3.Connection) -> bool:
+            end = (final, self._make_row(final, tenant)) if final else None
+            return operations.append_events(connection, fence, rows, end)
+
         return await self._write_and_notify(id, change)
 
     async def read(self, id: str, after: int, *, limit: int = 512, tenant: str = "") -> base.LoggedEvents | None:
@@ -174,4 +181,5 @@ class SqliteStore:
         return await self.database.write(change, partial(self.notifier.notify, id))
 
     def _make_row(self, response: Response, tenant: str) -> Row:
+        # Always on the writer's thread: the rows of megabytes would block the event loop.
         return sql.response_to_row(response, int(self._clock()), tenant)
