@@ -309,6 +309,7 @@ def test_an_expression_that_takes_longer_is_found(expression: str, searched: boo
 def test_a_long_error_that_quotes_hostile_text_is_redacted():
     said = "-eyJaaaaaaaaa" * 8_000
     assert redact(f"No: {said}") == "No: -[redacted]"
+    assert redact(f"sk-{'a' * 3000} what follows is not searched") == "[redacted]"
     assert redact(f"{'x' * 1990} sk-abcdefgh") == f"{'x' * 1990} [redacted"
     assert infer_code(ErrorInfo("a\u2019" * 4_000 + "{")).code is None
 

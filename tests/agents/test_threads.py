@@ -32,8 +32,13 @@ async def test_a_generator_stays_on_one_thread() -> None:
             yield str(connection.execute("SELECT ?", (number,)).fetchone()[0])
         connection.close()
 
-    parts = [part async for part in stream(query, AgentThreads())]
-    assert parts == [Text(str(number)) for number in range(20)]
+    async def read() -> list[Part]:
+        return [part async for part in stream(query, threads)]
+
+    threads = AgentThreads()
+    # At the same time: a pool of threads would share them out.
+    answers = await asyncio.gather(*(read() for _ in range(5)))
+    assert answers == [[Text(str(number)) for number in range(20)]] * 5
 
 
 async def test_leaving_a_generator_runs_its_finally_in_its_thread() -> None:

@@ -1,4 +1,4 @@
-"""Concurrent changes of a conversation."""
+"""Concurrent changes of a conversation, and agents that break in one."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -14,6 +14,7 @@ from antiphon.protocol.items import user_message
 from antiphon.protocol.request import ConversationParam, Request
 from antiphon.store.base import IdempotencyRecord, ItemPage, StoredConversation
 from antiphon.store.memory import MemoryStore
+from tests.engine.builders import make_engine, make_request, wait_for_end
 
 pytestmark = pytest.mark.anyio
 
@@ -62,6 +63,26 @@ async def test_a_conversation_deleted_meanwhile_starts_no_response() -> None:
     assert await store.list_unfinished() == []
     with pytest.raises(RequestError, match="'conv_1' not found"):
         await engine.create_run(REQUEST)
+
+
+@pytest.mark.parametrize(
+    "error", [SystemExit(), BaseExceptionGroup("x", [KeyboardInterrupt()]), GeneratorExit()], ids=type
+)
+@pytest.mark.parametrize("background", [False, True])
+async def test_a_conversation_is_free_after_its_agent_raised_anything(error: BaseException, background: bool) -> None:
+    async def broken() -> str:
+        raise error
+
+    engine = make_engine(broken)
+    await engine.store.save_conversation(CONVERSATION)
+    request = make_request(conversation=ConversationParam(id="conv_1"), background=background)
+    for _ in range(2):
+        if background:
+            response = await wait_for_end(engine.store, (await engine.submit(request)).id)
+        else:
+            response = await (await engine.create_run(request)).execute()
+        assert response.status == "failed"
+    assert await engine.store.list_unfinished() == []
 
 
 async def test_responses_in_a_conversation_are_not_cached() -> None:

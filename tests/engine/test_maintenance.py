@@ -120,13 +120,16 @@ async def test_a_queued_response_is_run(store: Store, announced: bool) -> None:
         b"[" * 100_000,
     ],
 )
-async def test_a_queued_response_that_cannot_be_run_any_more_ends_as_failed(store: Store, request_kept: bytes) -> None:
+async def test_a_queued_response_that_cannot_be_run_any_more_ends_as_failed(
+    store: Store, request_kept: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
     queued = make_response(status="queued", background=True)
     await store.begin(queued, [user_message("m")], request=request_kept)
     _, maintenance = await start_maintenance(store)
     response = await wait_for_end(store, "resp_0")
     assert (response.status, response.error) == ("failed", STOPPED)
     assert find_violations(await read_log(store, "resp_0")) == []
+    assert "resp_0 cannot be run any more" in caplog.text
     await maintenance.stop()
 
 
@@ -165,7 +168,9 @@ BAD_LOGS = {
 
 
 @pytest.mark.parametrize("bad", BAD_LOGS.values(), ids=BAD_LOGS)
-async def test_a_response_with_unreadable_events_ends_as_failed_like_the_others(store: Store, bad: list[bytes]) -> None:
+async def test_a_response_with_unreadable_events_ends_as_failed_like_the_others(
+    store: Store, bad: list[bytes], caplog: pytest.LogCaptureFixture
+) -> None:
     for number in range(3):
         response = make_response(id=f"resp_{number}", background=True)
         await store.begin(response, [user_message(f"m_{number}")])
@@ -176,6 +181,7 @@ async def test_a_response_with_unreadable_events_ends_as_failed_like_the_others(
     for number in range(3):
         response = await wait_for_end(store, f"resp_{number}")
         assert (response.status, response.error) == ("failed", STOPPED)
+    assert "the events of resp_1 cannot be read" in caplog.text
     await maintenance.stop()
 
 
@@ -188,7 +194,9 @@ async def test_a_response_with_unreadable_events_can_be_cancelled(store: Store) 
     await store.close()
 
 
-async def test_a_queued_response_that_cannot_be_resumed_ends_as_failed(store: Store) -> None:
+async def test_a_queued_response_that_cannot_be_resumed_ends_as_failed(
+    store: Store, caplog: pytest.LogCaptureFixture
+) -> None:
     class Broken(Models):
         """Breaks where it should find a model."""
 
@@ -202,6 +210,7 @@ async def test_a_queued_response_that_cannot_be_resumed_ends_as_failed(store: St
     await maintenance.start()
     response = await wait_for_end(store, "resp_0")
     assert (response.status, response.error) == ("failed", STOPPED)
+    assert "resp_0 cannot be resumed" in caplog.text
     await maintenance.stop()
 
 

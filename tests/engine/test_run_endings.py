@@ -93,8 +93,12 @@ def failing_model(cleanup: BaseException | None) -> Function:
     return model
 
 
-@pytest.mark.parametrize("error", [RuntimeError("x"), RequestError("x")], ids=type)
-async def test_a_failure_is_sent_even_if_the_model_raises_afterwards(error: Exception) -> None:
+@pytest.mark.parametrize(
+    "error",
+    [RuntimeError("x"), RequestError("x"), SystemExit("x"), BaseExceptionGroup("x", [KeyboardInterrupt()])],
+    ids=type,
+)
+async def test_a_failure_is_sent_even_if_the_model_raises_afterwards(error: BaseException) -> None:
     engine, run, sink = await open_run(failing_model(error), MemoryStore())
     await run.execute()
     response = await run_and_check(engine, run, sink)

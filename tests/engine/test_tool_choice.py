@@ -2,8 +2,10 @@
 
 import pytest
 
+from antiphon.engine import run
 from antiphon.engine.run import ToolChoiceFilter
 from antiphon.protocol import parts
+from antiphon.protocol.errors import UpstreamError
 from antiphon.protocol.items import CUSTOM_TOOL_CALL, ExtensionItem
 from antiphon.protocol.parts import Part
 from antiphon.wire.openresponses import decode_request
@@ -73,6 +75,16 @@ def test_a_call_of_an_allowed_custom_tool_passes(choice: object) -> None:
 def test_a_function_call_is_removed_where_a_custom_tool_is_required() -> None:
     called = parts.Call(0, "f", "{}", "a")
     assert filter_one_by_one(called, STOP, tool_choice=C) == ["tool_not_allowed", STOP]
+
+
+@pytest.mark.parametrize("options", [{"tool_choice": "none"}, {"parallel_tool_calls": False}])
+def test_calls_that_are_removed_are_limited_too(options: dict[str, object], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run, "MAX_PIECES", 50)
+    watching = make_filter(**options)
+    assert watching
+    with pytest.raises(UpstreamError) as caught:
+        list(watching.filter([parts.Call(index, "f") for index in range(100)]))
+    assert caught.value.payload.code == "answer_too_large"
 
 
 def test_without_parallel_calls_only_the_first_call_passes() -> None:

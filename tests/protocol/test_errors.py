@@ -134,19 +134,20 @@ def test_a_request_error_can_advise_a_retry():
 
 
 def test_the_tracebacks_of_an_error_and_its_causes_are_dropped():
-    def fail() -> None:
-        try:
-            raise ValueError("inner")
-        except ValueError as inner:
-            raise ExceptionGroup("group", [inner]) from inner
+    def catch(error: Exception, cause: Exception | None = None) -> Exception:
+        with pytest.raises(type(error)) as caught:
+            try:
+                raise ValueError("context")
+            except ValueError:
+                raise error from cause
+        return caught.value
 
-    with pytest.raises(ExceptionGroup) as caught:
-        fail()
-    group = caught.value
+    member, cause = catch(KeyError("member")), catch(KeyError("cause"))
+    group = catch(ExceptionGroup("group", [member]), cause)
+    linked = [group, member, cause, group.__context__]
+    assert all(error and error.__traceback__ for error in linked)
     drop_tracebacks(group)
-    assert group.__traceback__ is None
-    assert group.__cause__ is not None
-    assert group.__cause__.__traceback__ is None
+    assert [error and error.__traceback__ for error in linked] == [None] * 4
 
 
 @pytest.mark.parametrize(

@@ -44,11 +44,11 @@ class FakeLoop:
         self.timers.append((when, handle))
         return handle
 
-    def advance(self, seconds: float) -> None:
-        """Let time pass, and run what is due."""
+    def advance(self, seconds: float, early: float = 0) -> None:
+        """Let time pass, and run what is due, or soon will be."""
         self.now += seconds
-        due = [handle for when, handle in self.timers if when <= self.now]
-        self.timers = [timer for timer in self.timers if timer[0] > self.now]
+        due = [handle for when, handle in self.timers if when <= self.now + early]
+        self.timers = [timer for timer in self.timers if timer[0] > self.now + early]
         for handle in due:
             if not handle.cancelled():
                 handle._run()

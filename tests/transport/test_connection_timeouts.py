@@ -77,10 +77,12 @@ async def test_a_timer_under_a_millisecond_can_be_replaced(seconds: float) -> No
 
 async def test_a_timer_that_fires_early_still_times_out() -> None:
     """A loop may round a delay down, and call before the deadline."""
-    connection = HttpConnection(lambda connection: None)
-    connection.connection_made(NullTransport())
-    response = connection.send(b"", Timeouts(first_byte=0.0103), "p")
-    with pytest.raises(UpstreamError, match=r"sent nothing for 0\.0103 seconds"):
+    connection, loop = connect_with_fake_loop()
+    response = connection.send(b"", Timeouts(first_byte=2), "p")
+    loop.advance(1.9995, early=0.001)
+    assert response.waits_for_head
+    loop.advance(0.0006)
+    with pytest.raises(UpstreamError, match=r"sent nothing for 2 seconds"):
         await response.wait_for_head()
 
 

@@ -156,9 +156,9 @@ class AgentModel(Model):
         silence = asyncio.timeout(seconds + tolerance or None)
         try:
             # `aclosing` runs the agent's `finally` blocks now, and not at garbage collection.
-            async with silence, aclosing(answer):
-                count, next_check = 0, PARTS_PER_YIELD
-                with raise_only_exceptions():
+            with raise_only_exceptions():
+                async with silence, aclosing(answer):
+                    count, next_check = 0, PARTS_PER_YIELD
                     async for part in answer:
                         if not sink.feed((part,)):
                             break

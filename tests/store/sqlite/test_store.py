@@ -88,13 +88,16 @@ async def test_everything_survives_reopening(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", ["output = '[{'", "output = '[5]'", "rest = '[]'", "model = CAST(x'ff' AS TEXT)"])
-async def test_an_unreadable_unfinished_response_is_ended_as_failed(tmp_path: Path, damage: str) -> None:
+async def test_an_unreadable_unfinished_response_is_ended_as_failed(
+    tmp_path: Path, damage: str, caplog: pytest.LogCaptureFixture
+) -> None:
     store = SqliteStore(tmp_path, clock=lambda: 1000)
     await store.begin(new_response("bad"), [user_message("a")], tenant="t", conversation="conv_1")
     await store.begin(new_response("good"), [user_message("b")])
     database = sqlite3.connect(tmp_path / "responses.db", isolation_level=None)
     database.execute(f"UPDATE responses SET {damage} WHERE id = 'bad'")
     assert await store.list_unfinished() == [("", StoredResponse(new_response("good")))]
+    assert "bad cannot be read and is ended as failed" in caplog.text
     ended = "SELECT id, status, ended_at FROM responses WHERE ended_at IS NOT NULL"
     assert database.execute(ended).fetchall() == [("bad", "failed", 1000)]
     with pytest.raises(StoreError):
