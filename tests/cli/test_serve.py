@@ -148,8 +148,8 @@ def test_a_mistake_in_an_agents_file_is_one_line(
 
 
 def test_an_agent_answers_as_its_author_wrote_it(folder: Path) -> None:
-    with run_command("--app", "mine:my_agent", cwd=folder) as (address, _):
-        assert models(address) == ["demo", "echo", "my-agent", "my-agent/loud"]
+    with run_command("--app", "mine:my_agent", "--app", "mine:both", cwd=folder) as (address, _):
+        assert models(address) == ["demo", "echo", "my-agent", "my-agent/loud", "other"]
         plain = post_response(address, "/openai", model="my-agent", input="Hello!").json()
         loud = post_response(address, "/openai", model="my-agent/loud", input="Hello!").json()
     output = [answer["output"][0]["content"][0]["text"] for answer in (plain, loud)]
@@ -192,9 +192,10 @@ def test_a_target_is_an_agent_or_several(
 def test_agents_of_several_targets_are_served_together(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder)
     monkeypatch.setattr(sys, "path", list(sys.path))
-    loaded = load_targets(["mine:my_agent", "mine:both"])
-    assert isinstance(loaded, Settings)
-    assert [agent.name for agent in loaded.all_agents] == ["demo", "echo", "my-agent", "other"]
+    for targets in (["mine:my_agent", "mine:both"], ["mine:both", "mine:my_agent"]):
+        loaded = load_targets(targets)
+        assert isinstance(loaded, Settings)
+        assert [agent.name for agent in loaded.all_agents] == ["demo", "echo", "my-agent", "other"]
     assert load_targets([]) == Settings(agents=[])
 
 

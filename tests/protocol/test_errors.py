@@ -134,13 +134,16 @@ def test_a_request_error_can_advise_a_retry():
 
 
 def test_the_tracebacks_of_an_error_and_its_causes_are_dropped():
+    def fail(error: Exception, cause: Exception | None = None) -> None:
+        try:
+            raise ValueError("context")
+        except ValueError:
+            raise error from cause
+
     def catch(error: Exception, cause: Exception | None = None) -> Exception:
-        with pytest.raises(type(error)) as caught:
-            try:
-                raise ValueError("context")
-            except ValueError:
-                raise error from cause
-        return caught.value
+        with pytest.raises(type(error)):
+            fail(error, cause)
+        return error
 
     member, cause = catch(KeyError("member")), catch(KeyError("cause"))
     group = catch(ExceptionGroup("group", [member]), cause)

@@ -7,6 +7,7 @@ not by their size: whatever only the collector could free may stay for hours.
 import asyncio
 import gc
 import json
+import tracemalloc
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
@@ -192,3 +193,42 @@ async def test_a_refused_message_leaves_nothing_to_the_garbage_collector(text: s
         await converse(app, text, text)
 
     assert await uncollected_objects(app, work) == []
+
+
+async def test_a_refused_message_that_waits_for_its_lane_is_not_kept() -> None:
+    release, waiting, left = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    @agent("slow")
+    async def slow() -> str:
+        await release.wait()
+        return "So"
+
+    async def receive() -> Message:
+        if messages:
+            sent = {"type": "response.create", "model": "slow", "input": "x", "store": False} | messages.pop(0)
+            return {"type": "websocket.receive", "text": json.dumps(sent)}
+        waiting.set()
+        await left.wait()
+        return {"type": "websocket.disconnect", "code": 1000}
+
+    async def send(message: Message) -> None:
+        received.append(message)
+
+    messages: list[dict[str, object]] = [{}, {}, {"instructions": "x" * 5_000_000, "temperature": "hot"}]
+    received: list[Message] = []
+    app = create_app(Settings(agents=[slow], responses_dir=None))
+    scope = {"type": "websocket", "path": "/v1/responses", "query_string": b"", "root_path": ""}
+    tracemalloc.start()
+    try:
+        session = asyncio.create_task(app({**scope, "headers": [], "server": ("127.0.0.1", 80)}, receive, send))
+        await waiting.wait()
+        async with asyncio.timeout(20):  # the thread that parsed it lets go of it a moment later
+            while tracemalloc.get_traced_memory()[0] > 2_000_000:
+                await asyncio.sleep(0.01)
+        release.set()
+        while "hot" not in str(received[-1]):
+            await asyncio.sleep(0.01)
+    finally:
+        tracemalloc.stop()
+        left.set()
+    await session

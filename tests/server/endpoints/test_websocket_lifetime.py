@@ -5,6 +5,7 @@ import json
 import logging
 import re
 import sqlite3
+import threading
 import time
 from collections.abc import Iterator, MutableMapping
 from contextlib import closing
@@ -17,6 +18,7 @@ from websockets.exceptions import InvalidStatus
 from antiphon.server.app import create_app
 from antiphon.server.endpoints import websocket
 from antiphon.server.settings import Settings
+from antiphon.wire.websocket import ClientMessage, decode_message
 from tests.http_client import http_client, wait_until
 from tests.run_server import run_server, without_store
 from tests.server.gated_model import GatedModel, close_code, envelope_error
@@ -112,6 +114,19 @@ def test_a_client_that_does_not_read_makes_the_model_wait(gated: str, gate: Gate
         output = gate.deltas_sent
         time.sleep(0.3)
         assert gate.deltas_sent == output
+
+
+def test_a_large_message_is_parsed_in_a_thread(server: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def decode(data: str | bytes, limit: int) -> ClientMessage:
+        threads.append(threading.get_ident())
+        return decode_message(data, limit)
+
+    threads: list[int] = []
+    monkeypatch.setattr(websocket, "decode_message", decode)
+    with ws_client(server) as ws:
+        for size in (1000, 300_000, 1000):
+            ws.completed_response(instructions="x" * size)
+    assert threads[0] == threads[2] != threads[1]
 
 
 def test_an_expired_connection_ends_with_an_error_message() -> None:

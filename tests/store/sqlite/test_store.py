@@ -228,14 +228,21 @@ def find_in_files(folder: Path, text: bytes) -> list[str]:
     return [path.name for path in folder.iterdir() if text in path.read_bytes()]
 
 
+@pytest.mark.parametrize("swept", [False, True], ids=["deleted", "swept"])
 @pytest.mark.parametrize("crashed", [False, True], ids=["running", "after a crash"])
-async def test_deleted_text_leaves_every_file_while_the_store_is_open(tmp_path: Path, crashed: bool) -> None:
+async def test_deleted_text_leaves_every_file_while_the_store_is_open(
+    tmp_path: Path, crashed: bool, swept: bool
+) -> None:
     store = SqliteStore(tmp_path)
+    await asyncio.sleep(1.1)  # after the truncation that follows the start
     secret = "the secret text"
     await store.begin(new_response("r"), [user_message("in", secret)])
     await store.end(ended_response(new_response("r"), assistant_message("out", secret)))
     assert find_in_files(tmp_path, secret.encode()) != []
-    await store.delete("r")
+    if swept:
+        assert await store.sweep(responses_before=2**40, events_before=0) == 1
+    else:
+        await store.delete("r")
     if crashed:
         for path in list(tmp_path.iterdir()):
             (tmp_path / "copy").mkdir(exist_ok=True)
