@@ -7,7 +7,8 @@ import pytest
 
 import antiphon
 from antiphon.agents import agent as agents
-from antiphon.protocol import parts
+from antiphon.client.tools import signature
+from antiphon.protocol import errors, parts
 from antiphon.server import app
 
 HEAVY = {"msgspec", "starlette", "uvicorn", "typer", "asyncio", "antiphon.protocol", "antiphon.server"}
@@ -23,6 +24,8 @@ def test_public_names_are_the_things_themselves() -> None:
     assert antiphon.agent is agents.agent
     assert antiphon.create_app is app.create_app
     assert antiphon.Text is parts.Text
+    assert antiphon.RemoteProtocolError is errors.RemoteProtocolError
+    assert antiphon.ToolContext is signature.ToolContext
 
 
 def test_any_other_name_is_not_there() -> None:

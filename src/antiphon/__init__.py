@@ -25,8 +25,9 @@ if TYPE_CHECKING:
     from antiphon.client.agent.run import AbortSignal, AgentOptions, run_agent, stream_agent
     from antiphon.client.async_client import AsyncClient
     from antiphon.client.sync_client import Client
+    from antiphon.client.tools.signature import ToolContext
     from antiphon.client.tools.tool import tool
-    from antiphon.protocol.errors import AntiphonError, RequestError, UpstreamError
+    from antiphon.protocol.errors import AntiphonError, RemoteProtocolError, RequestError, UpstreamError
     from antiphon.protocol.parts import (
         Annotation,
         Call,
@@ -48,38 +49,34 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = ["Agent", "Settings", "Turn", "agent", "create_app"]
-__all__ += ["AbortSignal", "AgentOptions", "AsyncClient", "Client", "Conversation", "run_agent", "stream_agent", "tool"]
-__all__ += ["AntiphonError", "Request", "RequestError", "Response", "UpstreamError"]
+__all__ += ["AbortSignal", "AgentOptions", "AsyncClient", "Client", "Conversation", "run_agent", "stream_agent"]
+__all__ += ["ToolContext", "tool"]
+__all__ += ["AntiphonError", "RemoteProtocolError", "Request", "RequestError", "Response", "UpstreamError"]
 __all__ += ["Annotation", "Call", "Extension", "Failure", "Finish", "Reasoning", "Refusal"]
 __all__ += ["Text", "Usage", "Warn", "Whole"]
 
 _MODULES = {
-    "Agent": "antiphon.agents.agent",
-    "agent": "antiphon.agents.agent",
-    "Turn": "antiphon.agents.agent",
-    "run_agent": "antiphon.client.agent.run",
-    "stream_agent": "antiphon.client.agent.run",
-    "AsyncClient": "antiphon.client.async_client",
-    "Conversation": "antiphon.client.agent.conversation",
-    "AbortSignal": "antiphon.client.agent.run",
-    "AgentOptions": "antiphon.client.agent.run",
-    "Client": "antiphon.client.sync_client",
-    "tool": "antiphon.client.tools.tool",
-    "AntiphonError": "antiphon.protocol.errors",
-    "RequestError": "antiphon.protocol.errors",
-    "UpstreamError": "antiphon.protocol.errors",
-    "Request": "antiphon.protocol.request",
-    "Response": "antiphon.protocol.response",
-    "create_app": "antiphon.server.app",
-    "Settings": "antiphon.server.settings",
+    "agents.agent": "Agent Turn agent",
+    "client.agent.conversation": "Conversation",
+    "client.agent.run": "AbortSignal AgentOptions run_agent stream_agent",
+    "client.async_client": "AsyncClient",
+    "client.sync_client": "Client",
+    "client.tools.signature": "ToolContext",
+    "client.tools.tool": "tool",
+    "protocol.errors": "AntiphonError RemoteProtocolError RequestError UpstreamError",
+    "protocol.request": "Request",
+    "protocol.response": "Response",
+    "server.app": "create_app",
+    "server.settings": "Settings",
 }
+_MODULE_BY_NAME = {name: module for module, names in _MODULES.items() for name in names.split()}
 
 
 # Called for names that the module does not have yet (PEP 562).
 def __getattr__(name: str) -> object:
     if name not in __all__:
         raise AttributeError(f"module 'antiphon' has no attribute '{name}'")
-    value: object = getattr(import_module(_MODULES.get(name, "antiphon.protocol.parts")), name)
+    value: object = getattr(import_module(f"antiphon.{_MODULE_BY_NAME.get(name, 'protocol.parts')}"), name)
     globals()[name] = value
     return value
 

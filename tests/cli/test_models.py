@@ -325,7 +325,24 @@ def test_write_errors_of_the_output_are_reported(tmp_path: Path, form: list[str]
 def test_unavailable_providers_are_logged_at_startup(tmp_path: Path) -> None:
     (tmp_path / "antiphon.toml").write_text('[providers.mine]\nadapter = "anthropic"\n')
     done = ended(tmp_path, "--data", "/dev/null")
-    assert "WARNING antiphon.serve provider mine is unavailable: ANTHROPIC_API_KEY" in done.stderr
+    warning = "WARNING antiphon.config.providers provider mine is unavailable: ANTHROPIC_API_KEY"
+    assert done.stderr.count(warning) == 1
+    # Settings that were read from the same file in Python.
+    (tmp_path / "prod.py").write_text("from antiphon import Settings\nsettings = Settings.from_config()")
+    done = ended(tmp_path, "--app", "prod:settings", "--data", "/dev/null")
+    assert done.stderr.count(warning) == 1
+    assert models("--app", "prod:settings", cwd=tmp_path)[::2] == (0, "")
+
+
+def test_an_alias_with_an_agents_name_is_warned_of(tmp_path: Path) -> None:
+    (tmp_path / "antiphon.toml").write_text('[models]\ndemo = "ollama/x"\n')
+    code, output, log = models(cwd=tmp_path)
+    assert code == 0
+    assert "\n  demo       ready      (hidden by the alias of this name)\n" in output
+    assert log.startswith("antiphon.toml: models.demo: this alias hides the agent 'demo'")
+    with run_command(cwd=tmp_path, env=bare()) as (_, process):
+        assert process.stdout
+        assert process.stdout.readline() == "models: demo, echo\n"
 
 
 def test_a_key_on_an_open_road_is_warned_of_in_the_log(tmp_path: Path) -> None:

@@ -92,11 +92,15 @@ def test_help_shows_every_option() -> None:
     for option in options:
         assert option in output
 
+    # Typer writes the line of --help.
+    assert [line for line in output.splitlines() if "bool" in line and "--help" not in line] == []
 
-def test_without_a_command_help_is_printed() -> None:
-    _, output = run()
-    assert "serve" in output
-    assert "Usage" in output
+
+@pytest.mark.parametrize("arguments", [[], ["-h"], ["--help"], ["serve", "-h"], ["models", "-h"]])
+def test_help_is_printed(arguments: list[str]) -> None:
+    code, output = run(*arguments)
+    assert code == 0
+    assert f"Usage: {' '.join(['antiphon', *arguments[:-1]])} " in output.replace("python -m antiphon", "antiphon")
 
 
 def test_the_banner_shows_the_address_and_an_example() -> None:
@@ -266,10 +270,12 @@ def test_a_port_in_use_is_reported() -> None:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        code, output = run("serve", "--port", str(port))
-    assert code == 2
-    message = f"antiphon: port {port} is already in use. Choose another one with --port.\n"
-    assert output == message
+        code, output = run("serve", "--port", str(port), env={"MAKELEVEL": ""})
+        assert code == 2
+        _, with_make = run("serve", "--port", str(port), env={"MAKELEVEL": "1"})
+    message = f"antiphon: port {port} is already in use. Choose another one with"
+    assert output == f"{message} --port.\n"
+    assert with_make == f"{message} PORT= (make) or --port.\n"
 
 
 def test_an_address_that_is_none_is_named() -> None:
@@ -281,11 +287,22 @@ def test_an_address_that_is_none_is_named() -> None:
 
 def test_a_folder_that_cannot_be_used_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    code, output = run("serve", "--port", "0", "--data", str(tmp_path / "file"))
-    assert code == 2
-    assert str(tmp_path / "file") in output
-    assert output.endswith("Choose another folder with --data.\n")
-    assert "Traceback" not in output
+    for folder, reason in (
+        (tmp_path / "file", "cannot be used: File exists"),
+        (tmp_path / "file" / "x", "cannot be created: Not a directory"),
+        (Path("/proc/x"), "cannot be created: No such file or directory"),
+    ):
+        code, output = run("serve", "--port", "0", "--data", str(folder))
+        assert code == 2
+        assert output == f"antiphon: The folder {folder} {reason}. Choose another folder with --data.\n"
+
+
+def test_responses_are_kept_in_memory_on_request(tmp_path: Path) -> None:
+    with run_command("--data", ":memory:", cwd=tmp_path) as (address, _):
+        first = post_response(address).json()["id"]
+        with http_client(address) as http:
+            assert http.get(f"/v1/responses/{first}").status_code == 200
+    assert not list(tmp_path.iterdir())
 
 
 def refusal(host: str, target: str | None = None, api_key: str | None = None) -> str:

@@ -36,14 +36,15 @@ def exit_now(code: int, output: bytes = b"") -> NoReturn:
 app = typer.Typer(
     name="antiphon",
     help="One open protocol in front of every model and every agent.",
-    no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
     add_completion=False,
     pretty_exceptions_enable=False,
 )
 
 
 @app.callback(invoke_without_command=True)
-def root(version: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False) -> None:
+# A flag takes no value: without `metavar` Typer's help would show one.
+def root(version: Annotated[bool, typer.Option("--version", metavar="", help="Show the version.")] = False) -> None:
     """One open protocol in front of every model and every agent."""
     if version:
         from antiphon import __version__
@@ -73,7 +74,7 @@ def serve(  # noqa: PLR0913 - one parameter per option
     data: Annotated[
         str | None,
         # Not a Path: an empty one would mean the current folder.
-        typer.Option(metavar="FOLDER", help="Folder in which responses are stored.", show_default="./responses"),
+        typer.Option(metavar="FOLDER", help="Folder that stores responses, or :memory:.", show_default="./responses"),
     ] = None,
     api_key: Annotated[
         str | None, typer.Option(envvar="ANTIPHON_API_KEY", help="Bearer token that clients must send.")
@@ -86,7 +87,7 @@ def serve(  # noqa: PLR0913 - one parameter per option
             show_default="a key in the data folder",
         ),
     ] = None,
-    no_auth: Annotated[bool, typer.Option("--no-auth", help="Serve other machines without an API key.")] = False,
+    no_auth: Annotated[bool, typer.Option("--no-auth", metavar="", help="Serve other machines without a key.")] = False,
     drain_seconds: Annotated[
         float | None,
         typer.Option(
@@ -101,7 +102,7 @@ def serve(  # noqa: PLR0913 - one parameter per option
     all agents of the module. `antiphon models` lists all models.
     """
     # Commands import what they need, so that `antiphon --help` does not load the server.
-    from antiphon.cli.serve import ServeOptions, serve
+    from antiphon.cli.serve import ServeOptions, log_to_stderr, serve
 
     options = ServeOptions(
         host=host,
@@ -114,6 +115,7 @@ def serve(  # noqa: PLR0913 - one parameter per option
         no_auth=no_auth,
         drain_seconds=drain_seconds,
     )
+    log_to_stderr()
     serve(options)
 
 
@@ -121,7 +123,7 @@ def serve(  # noqa: PLR0913 - one parameter per option
 def models(
     agents: Target = [],  # noqa: B006 - typer copies it
     config: ConfigFile = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Write JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", metavar="", help="Write JSON.")] = False,
 ) -> None:
     """List available models, and why others are unavailable.
 
@@ -138,7 +140,7 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
     try:
-        app()
+        app(sys.argv[1:] or ["--help"])
     except StartupError as error:
         typer.echo(f"antiphon: {error}", err=True)
         sys.exit(2)

@@ -47,8 +47,9 @@ class ModelsReport:
 
 def list_models(targets: Sequence[str], path: Path | None, *, as_json: bool) -> None:
     """Print the report and exit; raises StartupError."""
-    # The report shows what this logger would write.
-    logging.getLogger("antiphon.survey").addHandler(logging.NullHandler())
+    # The report shows what these loggers would write.
+    for name in ("antiphon.survey", "antiphon.config.providers"):
+        logging.getLogger(name).addHandler(logging.NullHandler())
     loaded = load_targets(targets)
     settings = loaded if isinstance(loaded, Settings) else settings_of(loaded)
     config = read_configuration(settings, path)
@@ -110,7 +111,8 @@ def format_report(report: ModelsReport, *, coloured: bool = False) -> Iterator[s
     if report.agents:
         yield "\nagents"
     for name in report.agents:
-        yield format_row(name, "ready")
+        hidden = any(name == alias.name for alias in report.aliases)
+        yield format_row(name, "ready", "(hidden by the alias of this name)" if hidden else "")
     if report.aliases:
         yield "\naliases"
     for alias in report.aliases:

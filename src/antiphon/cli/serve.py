@@ -4,6 +4,7 @@ import errno
 import importlib
 import inspect
 import logging
+import os
 import socket
 import sys
 from collections.abc import Sequence
@@ -25,8 +26,6 @@ from antiphon.server.service import find_service
 from antiphon.server.settings import Settings
 from antiphon.server.uvicorn.server import GatewayServer, uvicorn_config
 from antiphon.transport.proxy import is_loopback
-
-logger = logging.getLogger("antiphon.serve")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,12 +61,8 @@ def serve(options: ServeOptions) -> None:
         if is_user_app:
             advice = "Use --no-auth if your application checks keys itself, or needs none."
         raise StartupError(f"{options.host} is reachable from other machines. {advice}")
-    _log_to_stderr()
     if not is_user_app and (config := read_configuration(settings, options.config)):
         settings = settings.with_config(config)
-        for name in config.providers:
-            if reason := config.reasons.get(name):
-                logger.warning("provider %s is unavailable: %s", name, reason)
     app = loaded if is_user_app else create_app(settings)
 
     def print_banner(url: str) -> None:
@@ -97,7 +92,7 @@ def read_configuration(settings: Settings, path: Path | None) -> GatewayConfig |
 
 def banner_lines(settings: Settings, url: str) -> list[str]:
     """Return the lines that list the models and an example request."""
-    models = [*settings.agent_models, *settings.aliases]
+    models = list(dict.fromkeys([*settings.agent_models, *settings.aliases]))
     providers = settings.ready
     if not (models or providers):
         return []
@@ -122,7 +117,8 @@ def settings_of(app: object) -> Settings:
 def apply_options(settings: Settings, options: ServeOptions) -> Settings:
     """Return settings changed by the options of the command line."""
     if options.data is not None:
-        settings = replace(settings, responses_dir=Path(options.data))
+        folder = None if options.data == ":memory:" else Path(options.data)  # the name that SQLite has for it
+        settings = replace(settings, responses_dir=folder)
     if options.drain_seconds is not None:
         settings = replace(settings, drain_seconds=options.drain_seconds)
     if options.seal_keys is not None:
@@ -218,11 +214,13 @@ def open_socket(host: str, port: int) -> socket.socket:
     except OSError as error:
         message = f"cannot listen on {host}:{port}: {error.strerror or 'no such address'}. Check --host and --port."
         if error.errno == errno.EADDRINUSE:
-            message = f"port {port} is already in use. Choose another one with --port."
+            option = "PORT= (make) or --port" if os.environ.get("MAKELEVEL") else "--port"
+            message = f"port {port} is already in use. Choose another one with {option}."
         raise StartupError(message) from None
 
 
-def _log_to_stderr() -> None:
+def log_to_stderr() -> None:
+    """Write the logs of the server to stderr."""
     handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
     # Of uvicorn only warnings: our own access log has a line per request.

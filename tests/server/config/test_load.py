@@ -212,6 +212,14 @@ def test_an_alias_may_name_an_agent_or_another_alias() -> None:
     assert config.models == {"a": ["demo", "ollama/x/y:z", "my-agent/loud"], "b": ["demo", "ollama/x/y:z"]}
 
 
+def test_an_alias_that_hides_an_agent_is_warned_of() -> None:
+    config = parse_config('[models]\ndemo = "ollama/x"\nfast = "ollama/x"\n', {}, agents=["demo", "demo/loud"])
+    assert config.warnings == [
+        "antiphon.toml: models.demo: this alias hides the agent 'demo': requests for it go to ollama/x. "
+        "Rename the alias or the agent to use both."
+    ]
+
+
 def test_an_alias_to_a_provider_without_an_address_leads_on() -> None:
     config = parse_config('[models]\nbest = ["azure/gpt", "ollama/x"]', {})
     assert list(config.providers) == ["ollama"]
@@ -251,7 +259,8 @@ def test_a_key_that_others_can_read_is_warned_of(
         load_config(source, {"LOCAL_KEY": "sk-hidden"})
         load_config(source, {})
     output = f"local: the key in LOCAL_KEY is sent to {url} unencrypted, and can be read on the way. Use https."
-    assert caplog.messages == ([output] if warned else [])
+    messages = [record.getMessage() for record in caplog.records if record.name == "antiphon.config"]
+    assert messages == ([output] if warned else [])
 
 
 def test_settings_do_not_read_the_configuration_by_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

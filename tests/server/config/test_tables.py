@@ -1,5 +1,6 @@
 """Every mistake in `antiphon.toml`, and its complete error message."""
 
+import re
 import sys
 from pathlib import Path
 
@@ -255,6 +256,61 @@ def test_a_mistake_names_the_file_the_key_and_the_fix(text: str, message: str) -
     assert str(caught.value) == f"some/antiphon.toml: {message}"
 
 
+SEVERAL = """
+[server]
+port = 1
+[providers.local]
+adapter = "opnai"
+base_ur = "http://a"
+timeouts = 5
+[providers.other]
+adapter = "openai"
+base_url = "ftp://x"
+api_key_env = "not a name"
+headers = { host = "a" }
+timeouts = { read = 5, idle = 0 }
+[providers.other.models.small]
+window = 0
+[providers.leaky]
+api_key = "sk-hidden"
+base_ur = "sk-hidden"
+[providers.work]
+adapter = "azure"
+[models]
+a = "b"
+b = "a"
+c = "a"
+d = "nowhere/x"
+e = ["d", "local/x", "broken"]
+broken = 1
+"""
+
+
+def test_all_mistakes_of_a_file_are_reported_at_once() -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_config(SEVERAL, {}, source=Path("antiphon.toml"))
+    first, *lines = str(caught.value).splitlines()
+    assert first == "antiphon.toml: 15 mistakes:"
+    assert [re.match(r"  (\S+): ", line)[1] for line in lines] == [  # pyright: ignore[reportOptionalSubscript]
+        "server",
+        "providers.local.base_ur",
+        "providers.local.timeouts",
+        "providers.local.adapter",
+        "providers.other.base_url",
+        "providers.other.headers.host",
+        "providers.other.api_key_env",
+        "providers.other.timeouts.read",
+        "providers.other.timeouts.idle",
+        "providers.other.models.small.window",
+        "providers.leaky.api_key",
+        "models.broken",
+        "models.a",
+        "models.d",
+        "providers.work.endpoint",
+    ]
+    assert "sk-hidden" not in str(caught.value)
+
+
 @pytest.mark.parametrize("name", ["KEY", "_k2", "AZURE_OPENAI_API_KEY_2", "MYCOMPANYOPENAIAPIKEY"])
 def test_plausible_variable_names_are_accepted(name: str) -> None:
     config = parse_config(OPENAI + f'api_key_env = "{name}"', {name: "k"})
@@ -295,4 +351,4 @@ def test_a_hook_whose_module_breaks_is_named(
 @pytest.mark.parametrize("name", ["ASIA_PACIFIC_OPENAI_KEY", "AZUREOPENAIAPIKEYEU1", "MYCOMPANYOPENAIKEY2024"])
 def test_common_names_are_accepted(name: str) -> None:
     table = {"adapter": "openai", "api_key_env": name}
-    assert parse_provider_table("local", table, Path())["api_key_env"] == name
+    assert parse_provider_table("local", table, Path(), [])["api_key_env"] == name

@@ -8,7 +8,7 @@ from the environment only; the file names the variables that hold them. No key i
 import logging
 import os
 import tomllib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -19,10 +19,12 @@ from antiphon.engine.provider_model import is_valid_model_name
 from antiphon.protocol.errors import AntiphonError
 from antiphon.protocol.struct import InvalidValueError
 from antiphon.server.config import tables
-from antiphon.server.config.tables import Table, dotted_key
+from antiphon.server.config.tables import Errors, Table, dotted_key
 from antiphon.transport.auth import profile_region
 
 logger = logging.getLogger("antiphon.config")
+# Apart, because `antiphon models` shows this in its report.
+provider_logger = logging.getLogger("antiphon.config.providers")
 
 CONFIG_FILE = Path("antiphon.toml")
 """The default configuration file."""
@@ -75,6 +77,8 @@ def load_config(
     config = parse_config(text, os.environ if environ is None else environ, source=source, agents=agents)
     for warning in config.warnings:
         logger.warning("%s", warning)
+    for name in filter(config.reasons.get, config.providers):
+        provider_logger.warning("provider %s is unavailable: %s", name, config.reasons[name])
     return config
 
 
@@ -87,26 +91,47 @@ def parse_config(
     from the folder of the source.
     """
     source = source or CONFIG_FILE
+    errors: Errors = []
     try:
-        root = tables.check_table(tomllib.loads(text), tables.ROOT_KEYS, "")
-        return _build_config(root, environ, source, agents)
+        config = _build_config(tomllib.loads(text), environ, source, agents, errors)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{source}: this is not TOML: {error}.") from None
-    except InvalidValueError as error:
-        raise ConfigError(f"{source}: {error.path}: {error.reason}") from None
+    # The first error of a key may have led to others.
+    by_key = {error.path: f"{error.path}: {error.reason}" for error in reversed(errors)}
+    if by_key:
+        heading = [f"{len(by_key)} mistakes:"] if len(by_key) > 1 else []
+        raise ConfigError(f"{source}: " + "\n  ".join([*heading, *reversed(by_key.values())]))
+    return config
 
 
-def _build_config(root: Table, environ: Environ, file: Path, agents: Collection[str]) -> GatewayConfig:
-    in_file = {
-        name: tables.parse_provider_table(name, table, file.parent) for name, table in root.get("providers", {}).items()
-    }
-    provider_tables = in_file | {name: {"adapter": name} for name in BUILT_IN if name not in in_file}
-    targets = {name: tables.parse_alias(name, value) for name, value in root.get("models", {}).items()}
-    config = GatewayConfig(models=resolve_aliases(targets, provider_tables.keys(), agents))
+def _build_config(text: Table, environ: Environ, file: Path, agents: Collection[str], errors: Errors) -> GatewayConfig:
+    root = tables.check_table(text, tables.ROOT_KEYS, "", errors)
+    in_file: dict[str, Table] = root.get("providers", {})
+    provider_tables: dict[str, Table] = {}
+    for name, value in in_file.items():
+        before = len(errors)
+        with tables.collect_errors(errors):
+            table = tables.parse_provider_table(name, value, file.parent, errors)
+            if len(errors) == before:
+                provider_tables[name] = table
+    provider_tables |= {name: {"adapter": name} for name in BUILT_IN if name not in in_file}
+    # An invalid alias is known all the same, so that those which name it are not reported too.
+    targets: dict[str, list[str]] = {name: [] for name in root.get("models", {})}
+    for name, value in root.get("models", {}).items():
+        with tables.collect_errors(errors):
+            targets[name] = tables.parse_alias(name, value)
+    config = GatewayConfig(models=resolve_aliases(targets, {*in_file, *BUILT_IN}, agents, errors))
     aliased = {model.partition("/")[0] for names in config.models.values() for model in names}
+    for alias in filter(agents.__contains__, config.models):
+        config.warnings.append(
+            f"{file}: {dotted_key('models', alias)}: this alias hides the agent '{alias}': requests for it go to "
+            f"{' or '.join(config.models[alias])}. Rename the alias or the agent to use both."
+        )
     make_source = partial(ConfigSource, environ=environ, profile_region=profile_region)
     for name, table in provider_tables.items():
-        add_provider(config, make_source(name=name, table=table, in_file=name in in_file), is_aliased=name in aliased)
+        source = make_source(name=name, table=table, in_file=name in in_file)
+        with tables.collect_errors(errors):
+            add_provider(config, source, is_aliased=name in aliased)
     return config
 
 
@@ -168,15 +193,16 @@ def missing_field(kind: type[ConfigurableProvider], fields: Table, source: Confi
 
 
 def resolve_aliases(
-    aliases: Mapping[str, list[str]], providers: Collection[str], agents: Collection[str]
+    aliases: dict[str, list[str]], providers: Collection[str], agents: Collection[str], errors: Errors
 ) -> dict[str, list[str]]:
-    """Return the models of each alias, in order; raises InvalidValueError. Aliases may name other aliases."""
+    """Return the models of each valid alias, in order. Aliases may name other aliases."""
 
     def resolve(alias: str, seen: tuple[str, ...]) -> list[str]:
         path, targets = dotted_key("models", alias), aliases[alias]
         if alias in seen:
-            circle = " -> ".join([*seen[seen.index(alias) :], alias])
-            raise InvalidValueError(path, f"circular alias: {circle}. Name a model instead.")
+            circle = seen[seen.index(alias) :]
+            aliases.update({name: [] for name in circle})  # or each of them would report it
+            raise InvalidValueError(path, f"circular alias: {' -> '.join([*circle, alias])}. Name a model instead.")
         models: list[str] = []
         for index, target in enumerate(targets):
             if target in aliases:
@@ -198,8 +224,11 @@ def resolve_aliases(
         if not is_valid_model_name(model):
             raise InvalidValueError(path, f"'{model}' is not a valid model name. Write {provider}/NAME.")
 
+    resolved: dict[str, list[str]] = {}
     for alias in aliases:
-        if alias in providers:
-            path = dotted_key("models", alias)
-            raise InvalidValueError(path, "a provider has this name already. Choose another name.")
-    return {alias: resolve(alias, ()) for alias in aliases}
+        with tables.collect_errors(errors):
+            if alias in providers:
+                path = dotted_key("models", alias)
+                raise InvalidValueError(path, "a provider has this name already. Choose another name.")
+            resolved[alias] = resolve(alias, ())
+    return resolved

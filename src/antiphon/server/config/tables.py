@@ -1,12 +1,13 @@
 """The tables of `antiphon.toml`: their keys, types, bounds and examples.
 
-A mistake raises InvalidValueError: the key's dotted path, and a sentence that ends in the fix.
-URLs are checked here as well.
+A mistake is an InvalidValueError: the key's dotted path, and a sentence that ends in the fix. Functions with a list of
+errors add mistakes to it, so that all of them are reported at once. URLs are checked here as well.
 """
 
 import re
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Generator, Mapping
+from contextlib import contextmanager
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -51,6 +52,7 @@ def invalid_url_problem(url: str) -> str | None:
 
 
 Table = dict[str, Any]
+Errors = list[InvalidValueError]
 NonEmptyText = Annotated[str, Meta(min_length=1)]
 
 # All numbers of the file and of `Settings`. The bound keeps sums with a clock's time exact; no
@@ -117,7 +119,18 @@ def provider_keys() -> Mapping[str, TableKey]:
     return keys
 
 
-def parse_provider_table(name: str, value: object, folder: Path) -> Table:
+@contextmanager
+def collect_errors(errors: Errors | None) -> Generator[None]:
+    """Add an InvalidValueError to a list; raise it if there is no list."""
+    try:
+        yield
+    except InvalidValueError as error:
+        if errors is None:
+            raise
+        errors.append(error)
+
+
+def parse_provider_table(name: str, value: object, folder: Path, errors: Errors) -> Table:
     """Check a provider's table; return the fields of its `Provider`."""
     path = dotted_key("providers", name)
     check_name(name, path, "a provider")
@@ -130,7 +143,7 @@ def parse_provider_table(name: str, value: object, folder: Path) -> Table:
             "keys must not be stored in the file. Put it into an environment variable and name the "
             f'variable here: api_key_env = "{variable}".',
         )
-    fields = check_table(table, provider_keys(), path)
+    fields = check_table(table, provider_keys(), path, errors)
     fields["adapter"] = adapter = _check_adapter(name, fields.get("adapter"), path)
     kind = adapter_class(adapter)
     for key in fields:
@@ -138,17 +151,17 @@ def parse_provider_table(name: str, value: object, folder: Path) -> Table:
         if adapter in BUILT_IN and key not in {*COMMON_KEYS, *kind.table_keys}:
             readers = " and ".join(other for other in BUILT_IN if key in adapter_class(other).table_keys)
             reason = f"the adapter '{adapter}' does not read this, only {readers}"
-            raise InvalidValueError(dotted_key(path, key), f"{reason}. Leave it out.")
+            errors.append(InvalidValueError(dotted_key(path, key), f"{reason}. Leave it out."))
     try:
         kind.check_table(fields)
     except InvalidValueError as error:
-        raise InvalidValueError(dotted_key(path, error.path), error.reason) from None
-    _check_addresses(fields, path)
-    _check_headers(fields.get("headers", {}), dotted_key(path, "headers"))
-    _check_key_variable(fields.get("api_key_env", "NONE"), dotted_key(path, "api_key_env"))
-    fields["timeouts"] = check_table(fields.get("timeouts", {}), TIMEOUT_KEYS, dotted_key(path, "timeouts"))
+        errors.append(InvalidValueError(dotted_key(path, error.path), error.reason))
+    _check_addresses(fields, path, errors)
+    _check_headers(fields.get("headers", {}), dotted_key(path, "headers"), errors)
+    _check_key_variable(fields.get("api_key_env", "NONE"), dotted_key(path, "api_key_env"), errors)
+    fields["timeouts"] = check_table(fields.get("timeouts", {}), TIMEOUT_KEYS, dotted_key(path, "timeouts"), errors)
     fields["models"] = {
-        model: parse_model_table(value, dotted_key(path, "models", model))
+        model: parse_model_table(value, dotted_key(path, "models", model), errors)
         for model, value in fields.get("models", {}).items()
     }
     if "transform_request" in fields:
@@ -157,14 +170,15 @@ def parse_provider_table(name: str, value: object, folder: Path) -> Table:
     return fields
 
 
-def parse_model_table(value: object, path: str) -> Capabilities:
+def parse_model_table(value: object, path: str, errors: Errors) -> Capabilities:
     """Check the table of one model."""
     table = read_field(Table, value, path, f"[{path}] and window = 8192 below it")
-    fields = check_table(table, MODEL_KEYS, path)
+    fields = check_table(table, MODEL_KEYS, path, errors)
     for index, feature in enumerate(fields.get("lacks", [])):
         if feature not in ALL_FEATURES:
             place = f"{dotted_key(path, 'lacks')}[{index}]"
-            raise InvalidValueError(place, f"there is no feature '{feature}'. {suggest_name(feature, ALL_FEATURES)}")
+            reason = f"there is no feature '{feature}'. {suggest_name(feature, ALL_FEATURES)}"
+            errors.append(InvalidValueError(place, reason))
     return convert(fields, Capabilities)
 
 
@@ -180,15 +194,16 @@ def parse_alias(name: str, value: object) -> list[str]:
     return [found] if isinstance(found, str) else found
 
 
-def check_table(table: Table, known: Mapping[str, TableKey], path: str) -> Table:
-    """Return a table after checking its keys and the types of its values."""
-    for key in table:
-        if key not in known:
-            raise InvalidValueError(dotted_key(path, key), f"there is no such key. {suggest_name(key, known)}")
-    return {
-        key: read_field(known[key].type, value, dotted_key(path, key), known[key].example)
-        for key, value in table.items()
-    }
+def check_table(table: Table, known: Mapping[str, TableKey], path: str, errors: Errors | None = None) -> Table:
+    """Return the valid entries of a table; raise the first mistake if there is no list of errors."""
+    checked: Table = {}
+    for key, value in table.items():
+        place = dotted_key(path, key)
+        with collect_errors(errors):
+            if key not in known:
+                raise InvalidValueError(place, f"there is no such key. {suggest_name(key, known)}")
+            checked[key] = read_field(known[key].type, value, place, known[key].example)
+    return checked
 
 
 def check_name(name: str, path: str, kind: str) -> None:
@@ -267,16 +282,16 @@ def _check_adapter(name: str, adapter: object, path: str) -> str:
     return chosen
 
 
-def _check_addresses(fields: Table, path: str) -> None:
+def _check_addresses(fields: Table, path: str, errors: Errors) -> None:
     for key in sorted(URL_KEYS & fields.keys()):
         if problem := invalid_url_problem(fields[key]):
             reason = f"'{fields[key]}' {problem}. Write {provider_keys()[key].example}."
             if "password" in problem:
                 reason = f"{problem}. Put the key into an environment variable and name it in api_key_env."
-            raise InvalidValueError(dotted_key(path, key), reason)
+            errors.append(InvalidValueError(dotted_key(path, key), reason))
 
 
-def _check_headers(headers: Mapping[str, str], path: str) -> None:
+def _check_headers(headers: Mapping[str, str], path: str, errors: Errors) -> None:
     for name, value in headers.items():
         reason = ""
         if not HEADER_NAME.fullmatch(name):
@@ -286,10 +301,10 @@ def _check_headers(headers: Mapping[str, str], path: str) -> None:
         elif not value.isascii() or not value.isprintable():
             reason = "this is not a valid header value. Use printable ASCII characters."
         if reason:
-            raise InvalidValueError(dotted_key(path, name), reason)
+            errors.append(InvalidValueError(dotted_key(path, name), reason))
 
 
-def _check_key_variable(name: str, path: str) -> None:
+def _check_key_variable(name: str, path: str, errors: Errors) -> None:
     numbers = re.findall("[0-9]+", name)
     is_mixed_case = not (name.isupper() or name.islower())
     # Long, without underscores, with digits throughout.
@@ -297,4 +312,4 @@ def _check_key_variable(name: str, path: str) -> None:
     # Users often paste the key itself. The message must not repeat it.
     if not VARIABLE_NAME.fullmatch(name) or looks_random or KEYS.search(name):
         reason = "this is not the name of an environment variable. If it is the key itself, put it into a variable"
-        raise InvalidValueError(path, f'{reason} and name that here: api_key_env = "LOCAL_KEY".')
+        errors.append(InvalidValueError(path, f'{reason} and name that here: api_key_env = "LOCAL_KEY".'))

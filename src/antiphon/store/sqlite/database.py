@@ -334,7 +334,8 @@ class FolderLock:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._descriptor = os.open(folder / LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o600)
         except OSError as error:
-            raise StoreError(f"{folder} cannot be used: {error.strerror}.") from error
+            problem = "cannot be used" if folder.exists() else "cannot be created"
+            raise StoreError(f"The folder {folder} {problem}: {error.strerror}.") from error
         self.is_held = False
         self.acquire()
 
