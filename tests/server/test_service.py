@@ -1,9 +1,11 @@
 """The engine of an application: started once, drained at shutdown; failures of its store."""
 
 import asyncio
+import json
 import logging
 import resource
 import signal
+import socket
 import sqlite3
 import threading
 import time
@@ -191,6 +193,22 @@ class StreamReader(threading.Thread):
         """The response that is read."""
         wait_until(lambda: "\n\n" in self.text)
         return parse_event(self.text.split("\n\n")[0])["response"]["id"]
+
+
+def test_a_stopping_server_disconnects_clients_that_do_not_read(folder: Path) -> None:
+    options = ["--data", str(folder / "data"), "--drain-seconds", "1"]
+    with run_command(*options, cwd=folder) as (address, process):
+        host, port = address.removeprefix("http://").split(":")
+        body = json.dumps({"model": "echo", "input": "word " * 400_000, "stream": True}).encode()
+        head = f"POST /v1/responses HTTP/1.1\r\nhost: {host}\r\ncontent-type: application/json\r\n"
+        with socket.create_connection((host, int(port))) as client:
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            client.sendall(head.encode() + b"content-length: %d\r\n\r\n" % len(body) + body)
+            client.recv(1000)
+            process.terminate()
+            log, _ = process.communicate(timeout=20)
+    assert "POST /v1/responses" in log
+    assert "Traceback" not in log
 
 
 def test_a_stopping_server_finishes_running_work_and_exits(folder: Path) -> None:

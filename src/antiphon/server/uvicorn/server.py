@@ -89,10 +89,18 @@ class GatewayServer(uvicorn.Server):
 
     async def _drain_and_shutdown(self, sockets: list[socket.socket] | None) -> None:
         draining = asyncio.create_task(self._service.drain()) if self._service else None
+        # Before uvicorn cancels the tasks of clients that do not read, and logs a traceback for each.
+        asyncio.get_running_loop().call_later(
+            (self.config.timeout_graceful_shutdown or HARD_STOP_SECONDS) - 1, self._abort_connections
+        )
         await super().shutdown(sockets)
         if draining and self._service:
             await draining
             await self._service.close()  # a mounted application has no lifespan of its own
+
+    def _abort_connections(self) -> None:
+        for connection in list(self.server_state.connections):
+            connection.transport.abort()
 
 
 def uvicorn_config(app: AsgiApp, host: str, port: int, settings: Settings | None = None) -> uvicorn.Config:
