@@ -397,6 +397,15 @@ def test_the_key_and_the_content_are_never_logged() -> None:
     assert not [word for word in ("sk-hidden", "secret", "private") if word in output]
 
 
+@pytest.fixture
+def default_hangup() -> Iterator[None]:
+    """Let servers receive SIGHUP: under `nohup` they would inherit that it is ignored."""
+    previous = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, previous)
+
+
+@pytest.mark.usefixtures("default_hangup")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_stops_the_server(number: signal.Signals) -> None:
     with run_command() as (address, process):
@@ -414,6 +423,7 @@ def deltas(address: str, model: str = "demo") -> Iterator[str]:
         yield from answer.iter_text()
 
 
+@pytest.mark.usefixtures("default_hangup")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_running_responses_finish_before_the_exit(number: signal.Signals) -> None:
     with run_command() as (address, process):
