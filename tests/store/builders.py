@@ -1,5 +1,6 @@
 """Builders of responses, items and events for the store tests."""
 
+from collections.abc import Awaitable, Callable
 from typing import cast
 
 from msgspec.structs import replace
@@ -24,6 +25,7 @@ from antiphon.protocol.items import (
     SummaryText,
     TopLogProb,
     UrlCitation,
+    content_text,
 )
 from antiphon.protocol.request import JsonSchemaFormat, ReasoningConfig, TextConfig
 from antiphon.protocol.response import (
@@ -36,6 +38,7 @@ from antiphon.protocol.response import (
 )
 from antiphon.protocol.struct import decode_as
 from antiphon.protocol.tools import Tool
+from antiphon.store.base import ItemPage, Order, PageCursor
 
 NOW = 1_700_000_000
 LATER = NOW + 5
@@ -177,3 +180,24 @@ FULL = Response(
     extra={"user_id": "not ours", "tenant": 3, "rest": {"deep": [1.5, None, "x"]}},
 )
 """A response with a value in every field, and extra fields named like our columns."""
+
+
+def content_text_of(item: Item) -> str:
+    """Return the text of a message."""
+    assert isinstance(item, Message)
+    return "".join(map(content_text, item.content))
+
+
+async def list_all(
+    list_page: Callable[[PageCursor], Awaitable[ItemPage | None]], limit: int, order: Order
+) -> list[Item]:
+    """Return the items of all pages, each after the last item of the one before."""
+    items: list[Item] = []
+    page, after = None, None
+    while page is None or page.has_more:
+        assert len(items) < 100, "the pages never end"
+        page = await list_page(PageCursor(limit, order, after=after))
+        assert page is not None
+        items += page.items
+        after = str(page.items[-1].id)
+    return items

@@ -1,12 +1,24 @@
 """The contract of ConversationStore."""
 
 import asyncio
+from functools import partial
+from itertools import product
+from typing import get_args
 
 import pytest
 
 from antiphon.protocol.response import ResponseStatus
 from antiphon.store.base import ConversationBusyError, ItemPage, Order, PageCursor, Store, StoredConversation
-from tests.store.builders import ITEMS, NOW, assistant_message, ended_response, new_response, user_message
+from tests.store.builders import (
+    ITEMS,
+    NOW,
+    assistant_message,
+    content_text_of,
+    ended_response,
+    list_all,
+    new_response,
+    user_message,
+)
 
 CONVERSATION = StoredConversation(id="conv_1", created_at=NOW, metadata={"topic": "it's \0 🎵"})
 ALL = PageCursor(limit=100, order="asc")
@@ -59,12 +71,32 @@ class ConversationsContract:
             page = await store.list_items("conv_1", PageCursor(2, order, before=str(expected[5].id)))
             assert page == ItemPage([*expected[3:5]], has_more=True)
 
+    async def test_a_replayed_item_gets_an_id_of_its_own(self, store: Store) -> None:
+        await store.save_conversation(CONVERSATION)
+        added = await store.add_items("conv_1", [user_message("msg_a", "0"), user_message("msg_a", "1")])
+        replayed = [user_message("msg_a", "2"), user_message("msg_b", "3")]
+        await store.begin(new_response("r"), replayed, conversation="conv_1")
+        await store.end(ended_response(new_response("r"), assistant_message("msg_c", "4")))
+        added = [*(added or []), *(await store.add_items("conv_1", [user_message("msg_c", "5")]) or [])]
+        everything = await store.list_items("conv_1", ALL)
+        items = everything.items if everything else []
+        assert [*map(content_text_of, items)] == ["0", "1", "2", "3", "4", "5"]
+        assert len({item.id for item in items}) == 6
+        assert (items[0].id, items[3].id, items[4].id) == ("msg_a", "msg_b", "msg_c")
+        assert added == [*items[:2], items[5]]
+        for limit, order in product((1, 2, 4), get_args(Order)):
+            pages = list_all(partial(store.list_items, "conv_1"), limit, order)
+            assert await pages == (items if order == "asc" else items[::-1])
+        # The response's own input keeps the ids that the client sent.
+        page = await store.list_input_items("r", ALL)
+        assert page == ItemPage([*replayed], has_more=False)
+
     async def test_an_item_is_found_only_in_its_conversation(self, store: Store) -> None:
         await store.save_conversation(CONVERSATION)
         await store.save_conversation(StoredConversation(id="conv_2", created_at=NOW, metadata={}))
-        await store.add_items("conv_1", [user_message("a"), assistant_message("a"), user_message("b")])
+        await store.add_items("conv_1", [assistant_message("a"), user_message("b")])
         await store.add_items("conv_2", [user_message("b", "elsewhere")])
-        assert await store.find_conversation_item("conv_1", "a") == assistant_message("a")  # the newest
+        assert await store.find_conversation_item("conv_1", "a") == assistant_message("a")
         assert await store.find_conversation_item("conv_1", "b") == user_message("b")
         assert await store.find_conversation_item("conv_2", "b") == user_message("b", "elsewhere")
         assert await store.find_conversation_item("conv_2", "a") is None

@@ -209,7 +209,7 @@ class ResponsePersistence(Struct, frozen=True):
         kept = encode(replace(request, input=list(self.new_items))) if request.background else b""
         return await self.store.begin(
             self.response,
-            make_ids_unique(self.new_items),
+            self.new_items,
             tenant=self.tenant,
             request=kept,
             conversation=request.conversation.id if request.conversation else None,
@@ -308,15 +308,6 @@ def ensure_id(item: Item, ids: Callable[[str], str] = new_id) -> Item:
     if item.id is not UNSET:
         return item
     return replace(item, id=ids(ID_PREFIXES.get(item.type, "item")))
-
-
-def make_ids_unique(items: Iterable[Item]) -> list[Item]:
-    """Give items new ids where they have none or repeat one: a page of a list starts after an id."""
-    unique, seen = list[Item](), set[object]()
-    for item in items:
-        unique.append(ensure_id(replace(item, id=UNSET) if item.id in seen else item))
-        seen.add(unique[-1].id)
-    return unique
 
 
 def random_padding(text: str) -> str:

@@ -6,16 +6,20 @@ contract suite in `tests/store`. The rules for all of them:
 - When a call returns, its change is durable (as far as the storage engine is).
 - A response ends once: a terminal status never changes.
 - A response holds only its own items and points to its parent; history is not copied.
+- Ids are unique in a response's input and in a conversation, because a page of a list starts after an id: an item
+  that repeats one, such as one that a client replays, is stored under a new id.
 - Everything belongs to a tenant. Objects of other tenants are treated as missing.
 - A failing engine raises StoreError; the next call may succeed.
 """
 
 import asyncio
-from collections.abc import Callable, Generator, Sequence
+import os
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
 from typing import Literal, Protocol
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from antiphon.protocol.errors import RequestError, StoreError
 from antiphon.protocol.items import Item
@@ -236,15 +240,14 @@ class ConversationStore(Protocol):
         """Delete a conversation and its items; return whether it existed."""
         ...
 
-    async def add_items(self, id: str, items: Sequence[Item], *, tenant: str = "") -> bool:
-        """Append all items; return False if there is no such conversation."""
-        ...
+    async def add_items(self, id: str, items: Sequence[Item], *, tenant: str = "") -> list[Item] | None:
+        """Append all items; return them as they are stored, None if there is no such conversation."""
 
     async def list_items(self, id: str, cursor: PageCursor, *, tenant: str = "") -> ItemPage | None:
         """Return a page of a conversation's items, None if there is no such conversation."""
 
     async def find_conversation_item(self, id: str, item_id: str, *, tenant: str = "") -> Item | None:
-        """Return one item of a conversation, the newest if two have the id."""
+        """Return one item of a conversation."""
 
     async def delete_item(self, id: str, item_id: str, *, tenant: str = "") -> bool:
         """Delete one item of a conversation; return whether it existed."""
@@ -265,12 +268,23 @@ class Store(ResponseStore, Feed, ConversationStore, ThreadStore, Protocol):
     """The complete interface."""
 
 
+def make_ids_unique(items: Iterable[Item], taken: Iterable[object] = ()) -> list[Item]:
+    """Give items new ids where they repeat one."""
+    unique, seen = list[Item](), set(taken)
+    for item in items:
+        unique.append(replace(item, id=renew_id(str(item.id))) if item.id in seen else item)
+        seen.add(unique[-1].id)
+    return unique
+
+
+def renew_id(id: str) -> str:
+    """Return a random id with the prefix of another."""
+    return id[: id.find("_") + 1] + os.urandom(24).hex()
+
+
 # Pagination, shared by the stores.
 
 BEFORE_FIRST, AFTER_LAST = -1, 2**62
-
-FindPositions = Callable[[str], tuple[int, int] | None]
-"""Returns the first and last position of an item id in a list."""
 
 
 class PositionRange(Struct, frozen=True):
@@ -282,21 +296,19 @@ class PositionRange(Struct, frozen=True):
     is_reversed: bool
 
 
-def find_range(cursor: PageCursor, find_positions: FindPositions) -> PositionRange:
-    """Return the range of positions that a cursor selects; raises RequestError."""
+def find_range(cursor: PageCursor, find_position: Callable[[str], int | None]) -> PositionRange:
+    """Return the range of positions that a cursor selects; raises RequestError for an unknown id."""
     ascending = cursor.order == "asc"
     low, high = BEFORE_FIRST, AFTER_LAST
     for param, id in (("after", cursor.after), ("before", cursor.before)):
         if id is None:
             continue
-        if (found := find_positions(id)) is None:
+        if (found := find_position(id)) is None:
             raise RequestError(f"There is no item '{id}' in this list.", param=param)
-        # A conversation may hold an id twice, because clients replay items. Continuing from the
-        # farther one guarantees that a client that pages through the list terminates.
         if ascending == (param == "after"):
-            low = max(low, found[1])
+            low = max(low, found)
         else:
-            high = min(high, found[0])
+            high = min(high, found)
     # A page before an item ends next to it, so it is read backwards from there.
     is_reversed = cursor.before is not None and cursor.after is None
     return PositionRange(low, high, ascending != is_reversed, is_reversed)
@@ -310,12 +322,7 @@ def make_page(found: list[Item], cursor: PageCursor, positions: PositionRange) -
 
 def paginate(items: list[Item], cursor: PageCursor) -> ItemPage:
     """Return a page of a list in memory."""
-
-    def find_positions(id: str) -> tuple[int, int] | None:
-        found = [position for position, item in enumerate(items) if item.id == id]
-        return (found[0], found[-1]) if found else None
-
-    positions = find_range(cursor, find_positions)
+    positions = find_range(cursor, {str(item.id): position for position, item in enumerate(items)}.get)
     selected = items[positions.low + 1 : max(positions.high, 0)]
     ordered = selected if positions.ascending else selected[::-1]
     return make_page(ordered[: cursor.limit + 1], cursor, positions)

@@ -81,7 +81,7 @@ class MemoryStore:
         record = _ResponseRecord(
             tenant=tenant,
             response=response,
-            input=list(input),
+            input=base.make_ids_unique(input),
             request=request,
             conversation=conversation,
             key=key[0] if key else None,
@@ -116,9 +116,7 @@ class MemoryStore:
         self._release(record)
         joined = self._conversations.get((record.tenant, record.conversation or ""))
         if joined and response.status in ("completed", "incomplete"):
-            items = [*record.input, *response.output]
-            joined.items += items
-            self._index_items(record.tenant, items)
+            self._append_items(joined, [*record.input, *response.output], record.tenant)
         self.notifier.notify(response.id)
 
     def _release(self, record: _ResponseRecord) -> None:
@@ -274,12 +272,15 @@ class MemoryStore:
             self._unindex_items(tenant, record.items)
         return record is not None
 
-    async def add_items(self, id: str, items: Sequence[Item], *, tenant: str = "") -> bool:
+    async def add_items(self, id: str, items: Sequence[Item], *, tenant: str = "") -> list[Item] | None:
         record = self._conversations.get((tenant, id))
-        if record:
-            record.items += items
-            self._index_items(tenant, items)
-        return record is not None
+        return record and self._append_items(record, items, tenant)
+
+    def _append_items(self, record: _ConversationRecord, items: Sequence[Item], tenant: str) -> list[Item]:
+        stored = base.make_ids_unique(items, [item.id for item in record.items])
+        record.items += stored
+        self._index_items(tenant, stored)
+        return stored
 
     async def list_items(self, id: str, cursor: base.PageCursor, *, tenant: str = "") -> base.ItemPage | None:
         record = self._conversations.get((tenant, id))
@@ -287,8 +288,7 @@ class MemoryStore:
 
     async def find_conversation_item(self, id: str, item_id: str, *, tenant: str = "") -> Item | None:
         record = self._conversations.get((tenant, id))
-        newest_first = reversed(record.items if record else [])
-        return next((item for item in newest_first if item.id == item_id), None)
+        return next((item for item in record.items if item.id == item_id), None) if record else None
 
     async def delete_item(self, id: str, item_id: str, *, tenant: str = "") -> bool:
         record = self._conversations.get((tenant, id))

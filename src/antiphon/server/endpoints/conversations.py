@@ -8,7 +8,7 @@ from msgspec import UNSET, Meta, field
 from msgspec.structs import asdict, replace
 from starlette.routing import BaseRoute
 
-from antiphon.engine.persistence import make_ids_unique, new_id
+from antiphon.engine.persistence import ensure_id, new_id
 from antiphon.engine.validation import check_images
 from antiphon.protocol.errors import RequestError
 from antiphon.protocol.foreign.lenient import ITEM_TYPES, add_slugs
@@ -106,8 +106,8 @@ class ConversationEndpoints(Endpoints):
         id = path_id(scope, "id", CONVERSATION)
         new = await self._read_body(scope, receive, AddItemsBody)
         store = await self._store()
-        items = await _resolve_items(store, new.items)
-        check_found(await store.add_items(id, items), CONVERSATION, id)
+        added = await store.add_items(id, await _resolve_items(store, new.items))
+        items = check_found(added, CONVERSATION, id)
         await self._send_items(send, ItemPage(items, has_more=False))
 
     async def get_item(self, scope: Scope, _receive: Receive, send: Send) -> None:
@@ -160,7 +160,7 @@ async def _resolve_items(store: Store, items: list[Item]) -> list[Item]:
                 message = f"Item '{item.id[:80]}' not found. Send the item itself."
                 raise RequestError(message, param=f"items[{index}].id", code="item_not_found")
             resolved[index] = target
-    return make_ids_unique(resolved)
+    return [ensure_id(item) for item in resolved]
 
 
 def _encode_conversation(conversation: StoredConversation) -> bytes:

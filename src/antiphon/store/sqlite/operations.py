@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from itertools import groupby
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from antiphon.protocol.items import Item
 from antiphon.protocol.response import Response
@@ -15,17 +16,17 @@ from antiphon.store.sqlite.sql import Row
 
 
 class ListQueries(Struct, frozen=True):
-    """The statements for one kind of item list: its owner, item positions, and both directions."""
+    """The statements for one kind of item list: its owner, the position of an item, and both directions."""
 
     owner: str
-    positions: str
+    position: str
     ascending: str
     descending: str
 
 
-INPUT_ITEMS = ListQueries(sql.FIND_PLACE, sql.INPUT_POSITIONS, sql.INPUT_ASCENDING, sql.INPUT_DESCENDING)
+INPUT_ITEMS = ListQueries(sql.FIND_PLACE, sql.INPUT_POSITION, sql.INPUT_ASCENDING, sql.INPUT_DESCENDING)
 CONVERSATION_ITEMS = ListQueries(
-    sql.FIND_CONVERSATION, sql.CONVERSATION_POSITIONS, sql.CONVERSATION_ASCENDING, sql.CONVERSATION_DESCENDING
+    sql.FIND_CONVERSATION, sql.CONVERSATION_POSITION, sql.CONVERSATION_ASCENDING, sql.CONVERSATION_DESCENDING
 )
 
 
@@ -87,11 +88,11 @@ def list_items(
     if connection.execute(queries.owner, values).fetchone() is None:
         return None
 
-    def find_positions(item_id: str) -> tuple[int, int] | None:
-        first, last = connection.execute(queries.positions, values | {"id": item_id}).fetchone()
-        return None if first is None else (first, last)
+    def find_position(item_id: str) -> int | None:
+        found = connection.execute(queries.position, values | {"id": item_id}).fetchone()
+        return found and found[0]
 
-    positions = base.find_range(cursor, find_positions)
+    positions = base.find_range(cursor, find_position)
     # One more than the limit shows whether there are more.
     bounds = {"low": positions.low, "high": positions.high, "limit": cursor.limit + 1}
     rows: Sequence[sqlite3.Row] = connection.execute(
@@ -178,14 +179,12 @@ def _add_output(connection: sqlite3.Connection, response: Response, tenant: obje
     connection.executemany(sql.ADD_OUTPUT, sql.output_to_rows(response))
     if conversation is None or response.status not in ("completed", "incomplete"):
         return
-    list: Row = {"tenant": tenant, "id": conversation, "list": conversation}
+    owner: Row = {"tenant": tenant, "id": conversation, "list": conversation}
     # The conversation may have been deleted while the response was in progress.
-    if connection.execute(sql.FIND_CONVERSATION, list).fetchone():
-        position = connection.execute(sql.NEXT_POSITION, list).fetchone()[0]
-        values = list | {"id": response.id, "position": position}
-        connection.execute(sql.ADD_INPUT_TO_CONVERSATION, values)
-        rows = [sql.item_to_row(item) for item in response.output]
-        _insert_conversation_items(connection, list, rows)
+    if connection.execute(sql.FIND_CONVERSATION, owner).fetchone():
+        every = {"list": response.id, "low": base.BEFORE_FIRST, "high": base.AFTER_LAST, "limit": -1}
+        input = connection.execute(sql.INPUT_ASCENDING, every).fetchall()
+        _insert_conversation_items(connection, owner, [*map(dict, input), *map(sql.item_to_row, response.output)])
 
 
 def append_events(
@@ -241,15 +240,23 @@ def _sweep_responses(connection: sqlite3.Connection, before: int, limit: int) ->
     return deleted
 
 
-def add_conversation_items(connection: sqlite3.Connection, list: Row, items: Sequence[Row]) -> bool:
-    """Append items to a conversation; return whether it exists."""
-    if not connection.execute(sql.FIND_CONVERSATION, list).fetchone():
-        return False
-    _insert_conversation_items(connection, list, items)
-    return True
+def add_conversation_items(
+    connection: sqlite3.Connection, conversation: Row, items: Sequence[Item]
+) -> list[Item] | None:
+    """Append items to a conversation; return them as they are stored, None if it does not exist."""
+    if not connection.execute(sql.FIND_CONVERSATION, conversation).fetchone():
+        return None
+    ids = _insert_conversation_items(connection, conversation, [sql.item_to_row(item) for item in items])
+    return [replace(item, id=id) for item, id in zip(items, ids, strict=True)]
 
 
-def _insert_conversation_items(connection: sqlite3.Connection, list: Row, items: Sequence[Row]) -> None:
-    first = connection.execute(sql.NEXT_POSITION, list).fetchone()[0]
-    rows = [list | item | {"position": position} for position, item in enumerate(items, first)]
-    connection.executemany(sql.ADD_CONVERSATION_ITEM, rows)
+def _insert_conversation_items(connection: sqlite3.Connection, conversation: Row, items: Sequence[Row]) -> list[str]:
+    """Append rows of items; those that repeat an id get a new one. Return the ids."""
+    ids: list[str] = []
+    for position, item in enumerate(items, connection.execute(sql.NEXT_POSITION, conversation).fetchone()[0]):
+        row = conversation | item | {"position": position}
+        if connection.execute(sql.CONVERSATION_POSITION, row).fetchone():
+            row["id"] = base.renew_id(str(row["id"]))
+        connection.execute(sql.ADD_CONVERSATION_ITEM, row)
+        ids.append(str(row["id"]))
+    return ids

@@ -14,7 +14,7 @@ import msgspec
 from antiphon.protocol.items import Item
 from antiphon.protocol.response import Response
 from antiphon.protocol.struct import decode, decode_as, encode, to_builtins
-from antiphon.store.base import TERMINAL_STATUSES, StoredConversation, StoredResponse
+from antiphon.store.base import TERMINAL_STATUSES, StoredConversation, StoredResponse, make_ids_unique
 
 Row = dict[str, object]
 
@@ -89,8 +89,7 @@ VALUES (:id, :response_id, :position, :type, :role, :content, :created_at, :rest
 ADD_OUTPUT = """
 INSERT INTO output_items (id, response_id, position) VALUES (:id, :response_id, :position)"""
 
-INPUT_POSITIONS = """
-SELECT min(position), max(position) FROM input_items WHERE id = :id AND response_id = :list"""
+INPUT_POSITION = "SELECT position FROM input_items WHERE id = :id AND response_id = :list"
 INPUT_ASCENDING = """
 SELECT * FROM input_items
 WHERE response_id = :list AND position > :low AND position < :high
@@ -168,18 +167,12 @@ WHERE tenant = :tenant AND conversation = :list"""
 ADD_CONVERSATION_ITEM = """
 INSERT INTO conversation_items (tenant, conversation, position, id, type, role, content, rest)
 VALUES (:tenant, :list, :position, :id, :type, :role, :content, :rest)"""
-ADD_INPUT_TO_CONVERSATION = """
-INSERT INTO conversation_items (tenant, conversation, position, id, type, role, content, rest)
-SELECT :tenant, :list, :position + i.position, i.id, i.type, i.role, i.content, i.rest
-FROM input_items i WHERE i.response_id = :id ORDER BY i.position"""
 DELETE_CONVERSATION_ITEM = "DELETE FROM conversation_items WHERE tenant = :tenant AND conversation = :list AND id = :id"
 
 FIND_CONVERSATION_ITEM = """
 SELECT * FROM conversation_items
-WHERE tenant = :tenant AND conversation = :list AND id = :id ORDER BY position DESC LIMIT 1"""
-CONVERSATION_POSITIONS = """
-SELECT min(position), max(position) FROM conversation_items
-WHERE tenant = :tenant AND id = :id AND conversation = :list"""
+WHERE tenant = :tenant AND conversation = :list AND id = :id"""
+CONVERSATION_POSITION = FIND_CONVERSATION_ITEM.replace("*", "position")
 CONVERSATION_ASCENDING = """
 SELECT * FROM conversation_items
 WHERE tenant = :tenant AND conversation = :list AND position > :low AND position < :high
@@ -236,9 +229,9 @@ def item_from_row(row: sqlite3.Row) -> Item:
 
 
 def input_to_rows(response: Response, input: Sequence[Item]) -> list[Row]:
-    """Return a response's input as rows."""
+    """Return a response's input as rows, with unique ids."""
     owner: Row = {"response_id": response.id, "created_at": response.created_at}
-    return [owner | item_to_row(item) | {"position": n} for n, item in enumerate(input)]
+    return [owner | item_to_row(item) | {"position": n} for n, item in enumerate(make_ids_unique(input))]
 
 
 def output_to_rows(response: Response) -> list[Row]:

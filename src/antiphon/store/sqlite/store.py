@@ -138,10 +138,9 @@ class SqliteStore:
     async def delete_conversation(self, id: str, *, tenant: str = "") -> bool:
         return await self._execute(sql.DELETE_CONVERSATION, id=id, tenant=tenant)
 
-    async def add_items(self, id: str, items: Sequence[Item], *, tenant: str = "") -> bool:
-        list: Row = {"id": id, "list": id, "tenant": tenant}
-        rows = [sql.item_to_row(item) for item in items]
-        return await self.database.write(partial(operations.add_conversation_items, list=list, items=rows))
+    async def add_items(self, id: str, items: Sequence[Item], *, tenant: str = "") -> list[Item] | None:
+        values: Row = {"id": id, "list": id, "tenant": tenant}
+        return await self.database.write(partial(operations.add_conversation_items, conversation=values, items=items))
 
     async def list_items(self, id: str, cursor: base.PageCursor, *, tenant: str = "") -> base.ItemPage | None:
         queries = operations.CONVERSATION_ITEMS
