@@ -1,6 +1,7 @@
 """The server that the soak test attacks: agents that work, fail and wait, and one that measures its process."""
 
 import asyncio
+import faulthandler
 import gc
 import json
 import os
@@ -16,6 +17,8 @@ LAGS: list[float] = []
 """How late the event loop woke up a sleeping task, since the last measurement."""
 
 TICK = 0.01
+
+faulthandler.enable()  # what hangs can be asked with SIGABRT where it is
 
 
 @agent("counter")

@@ -8,6 +8,7 @@ import contextlib
 import json
 import os
 import random
+import signal
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -197,11 +198,17 @@ async def test_a_minute_of_abuse_leaves_nothing_behind(tmp_path: Path) -> None:
         with run_command(*command, env=environment) as (address, process):
             # Read all the time: a full pipe would stop the server.
             reading = asyncio.create_task(asyncio.to_thread(process.communicate))
-            await measure(address)  # starts the measurement of the loop's lag
-            await attack(address, SECONDS / 10, outcomes)
-            before = await measure(address)
-            await attack(address, SECONDS * 9 / 10, outcomes)
-            after = await measure(address)
+            try:
+                await measure(address)  # starts the measurement of the loop's lag
+                await attack(address, SECONDS / 10, outcomes)
+                before = await measure(address)
+                await attack(address, SECONDS * 9 / 10, outcomes)
+                after = await measure(address)
+            except Exception:
+                # The server writes the stacks of its threads to its log, and ends.
+                process.send_signal(signal.SIGABRT)
+                print((await reading)[0][-10_000:])
+                raise
             process.terminate()
             log, _ = await reading
     print(json.dumps({"before": before, "after": after, "outcomes": dict(sorted(outcomes.items()))}, indent=1))
