@@ -196,3 +196,7 @@ def test_a_schema_may_refer_to_itself() -> None:
 def test_half_a_character_is_mended_before_it_is_checked() -> None:
     assert find_mismatch('{"a": "\ud800"}', {"type": "object"}) is None
     assert find_mismatch('{"a": "\ud800"}', {"type": "array"}) is not None
+
+
+def test_advice_for_clients_is_not_given_about_a_models_answer() -> None:
+    assert find_mismatch("{", {}) == "Invalid JSON: it ends too early, or inside a surrogate pair (byte 1)."

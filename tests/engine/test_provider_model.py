@@ -161,15 +161,17 @@ def test_missing_credentials_name_the_provider_and_the_log_has_the_cause(
     )
 
 
-def test_a_variable_that_holds_no_valid_key_is_named() -> None:
+def test_the_log_names_the_variable_that_holds_no_valid_key(caplog: pytest.LogCaptureFixture) -> None:
     file = '[providers.mine]\nadapter = "openai"\napi_key_env = "UPKEY"\n'
     settings = Settings().with_config(parse_config(file, {"UPKEY": "sk a b"}))
-    with run_server(settings) as address:
+    with caplog.at_level(logging.WARNING, "antiphon.engine"), run_server(settings) as address:
         answer = post_response(address, model="mine/m")
     assert (answer.status_code, answer.json()["error"]["code"]) == (401, "missing_credentials")
+    # A caller can neither set the server's variables nor needs to know them.
     assert answer.json()["error"]["message"] == (
-        "mine: UPKEY is not set, or holds no key. Set it to this provider's key, and start again."
+        "mine: This server has no API key for the provider. Ask its operator: its log names what is missing."
     )
+    assert "mine: UPKEY is not set, or holds no key. Set it to this provider's key, and start again." in caplog.messages
 
 
 MOVED = [

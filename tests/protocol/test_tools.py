@@ -93,10 +93,21 @@ def test_an_invalid_item_of_a_custom_tool_is_rejected(item: dict[str, object], p
     assert caught.value.path == path
 
 
-def test_a_tool_in_the_shape_of_chat_completions_has_its_own_message() -> None:
+@pytest.mark.parametrize(
+    ("body", "path"),
+    [
+        ({"tools": [{"type": "function", "function": {"name": "f", "parameters": {}}}]}, "tools[0].name"),
+        ({"tool_choice": {"type": "function", "function": {"name": "f"}}}, "tool_choice.name"),
+        (
+            {"tool_choice": {"type": "allowed_tools", "tools": [{"type": "function", "function": {"name": "f"}}]}},
+            "tool_choice.tools[0].name",
+        ),
+    ],
+)
+def test_the_shape_of_chat_completions_has_its_own_message(body: dict[str, object], path: str) -> None:
     with pytest.raises(InvalidValueError) as caught:
-        decode(Request, {"tools": [{"type": "function", "function": {"name": "f", "parameters": {}}}]})
-    assert caught.value.path == "tools[0].name"
+        decode(Request, body)
+    assert caught.value.path == path
     assert caught.value.reason == (
         "this field is required; move the fields of 'function' up, beside 'type': only chat nests them"
     )

@@ -166,8 +166,15 @@ CREATE = " Create responses with POST {}/v1/responses."
         ("/v1/v1/v1/models/demo", " Your base URL already ends in /v1: use {}/v1/models/demo."),
         ("/responses", " Your base URL has to end in /v1: use {}/v1/responses."),
         ("/responses/resp_1", " Your base URL has to end in /v1: use {}/v1/responses/resp_1."),
-        ("/v1/completions", " Did you mean '{}/v1/chat/completions'?"),
-        ("/v1/embeddings", CREATE),
+        (
+            "/v1/completions",
+            " Text completions are not supported: use POST {}/v1/chat/completions or POST {}/v1/responses.",
+        ),
+        ("/v1/messages", " Anthropic's Messages API is not supported: use POST {}/v1/responses."),
+        ("/v1/threads/t_1/runs", " The Assistants API is not supported: use POST {}/v1/responses."),
+        ("/v1/embeddings", " This server has no embeddings: call the provider's own API."),
+        ("/v1/vector_stores/vs_1/files", " This server has no vector stores: call the provider's own API."),
+        ("/v1/images/generations", " This server has no images: call the provider's own API."),
     ],
 )
 def test_an_unknown_path_is_not_found(place: str, path: str, advice: str) -> None:
@@ -177,7 +184,7 @@ def test_an_unknown_path_is_not_found(place: str, path: str, advice: str) -> Non
     error = answer.json()["error"]
     assert error == {"message": error["message"], "type": "not_found", "param": None, "code": "not_found"}
     root = answer.url.path.removesuffix(path)
-    assert error["message"] == f"There is nothing at {root}{path}.{advice.format(root)}"
+    assert error["message"] == f"There is nothing at {root}{path}.{advice.replace('{}', root)}"
 
 
 @pytest.mark.parametrize(
@@ -185,7 +192,7 @@ def test_an_unknown_path_is_not_found(place: str, path: str, advice: str) -> Non
     [
         ("/openai/v1/v1/responses", "Your base URL already ends in /openai/v1: use {}/openai/v1/responses."),
         ("/openai/openai/models", "Your base URL already ends in /openai: use {}/openai/models."),
-        ("/openai/completions", "Did you mean '{}/openai/chat/completions'?"),
+        ("/openai/chat/completion", "Did you mean '{}/openai/chat/completions'?"),
         ("/openai/v1/xyz", "Create responses with POST {}/openai/v1/responses."),
     ],
 )
@@ -227,6 +234,8 @@ def test_a_405_lists_the_allowed_methods(place: str, door: str, method: str, pat
         error = answer.json()["error"]
         assert (error["code"], error["param"]) == ("method_not_allowed", None)
         assert error["message"].startswith(f"{method} is not supported here. Use ")
+        lacks_list = (method, path) == ("GET", "/responses")
+        assert ("There is no list" in error["message"]) is lacks_list
 
 
 @pytest.mark.parametrize("door", DOORS)

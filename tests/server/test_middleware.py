@@ -231,6 +231,10 @@ def test_a_foreign_host_name_is_rejected(server: str, host: str) -> None:
     assert status_for(server, host) == 403
     answer = httpx.get(f"{server}/v1/models", headers={"host": host})
     assert (answer.status_code, answer.json()["error"]["code"]) == (403, "host_not_allowed")
+    assert answer.json()["error"]["message"] == (
+        "The host 'evil.example' is not allowed. Use localhost, start the server with an API key, or name the host in "
+        "Settings(allowed_hosts=[…])."
+    )
 
 
 @pytest.mark.parametrize("host", ["localhost", "localhost:9", "127.0.0.1:80", "[::1]:8000", "box"])

@@ -172,7 +172,7 @@ def find_mismatch(text: str, schema: dict[str, object]) -> str | None:
         # The schema is the client's. The validator never fetches an address that it refers to.
         value = json.decode(repair_surrogates(text).encode())
     except json.JSONError as error:
-        return str(error)
+        return str(error.__cause__ or error)  # without the advice, which is for a client
     return next((problem[:200] for problem in SchemaValidator(schema).problems(value)), None)
 
 

@@ -88,10 +88,11 @@ class ProviderClient:
     async def send(self, adapter: Adapter, request: Upstream, *, short_retries: bool = False) -> HttpResponse:
         """Send a request, with retries; return a successful response or raise UpstreamError."""
         if self.provider.api_key_env and self._key is None:
-            raise credentials_error(
-                f"{self.provider.name}: {self.provider.api_key_env} is not set, or holds no key. "
-                "Set it to this provider's key, and start again."
-            )
+            name, advice = self.provider.name, "Set it to this provider's key, and start again."
+            logger.warning("%s: %s is not set, or holds no key. %s", name, self.provider.api_key_env, advice)
+            # A caller can neither set the server's variables nor needs to know them.
+            advice = "Ask its operator: its log names what is missing."
+            raise credentials_error(f"{name}: This server has no API key for the provider. {advice}")
         body = b"" if request.body is None else await self._encode_body(request.body)
         self._retry_budget.deposit()
         policy = self._retry_policy.before_fallback if short_retries else self._retry_policy

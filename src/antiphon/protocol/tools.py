@@ -66,6 +66,8 @@ class FunctionToolChoice(ProtocolStruct):
     type: Literal["function"] = "function"
     name: str
 
+    normalize = FunctionTool.normalize  # pyright: ignore[reportAssignmentType] - it is bound, and uses no class
+
 
 class ExtensionToolChoice(ExtensionStruct):
     """A tool of a type that is not in the specification."""

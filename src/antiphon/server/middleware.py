@@ -128,7 +128,7 @@ class GatewayMiddleware:
             return
         host = parse_host(asgi.header(scope, b"host") or address)
         if host not in self._allowed_hosts and is_public_name(host):
-            advice = "Use localhost, set an API key for the server, or add the name to 'allowed_hosts'."
+            advice = "Use localhost, start the server with an API key, or name the host in Settings(allowed_hosts=[…])."
             message = f"The host '{host[:80]}' is not allowed. {advice}"
             raise RequestError(message, type="permission_denied", code="host_not_allowed")
 
@@ -136,7 +136,7 @@ class GatewayMiddleware:
         """Reject WebSockets from other web pages; browsers do not apply CORS to them."""
         origin = asgi.header(scope, b"origin") if scope["type"] == "websocket" else None
         if origin is not None and origin not in self._allowed_origins:
-            message = "WebSockets from this web page are not allowed. Add it to 'allowed_origins'."
+            message = "WebSockets from this web page are not allowed. Name it in Settings(allowed_origins=[…])."
             raise RequestError(message, type="permission_denied", code="origin_not_allowed")
 
     def _check_api_key(self, scope: Scope) -> None:
@@ -243,6 +243,8 @@ def routing_error(scope: Scope, error: HTTPException) -> RequestError:
     if error.status_code == 405:
         allowed = (error.headers or {}).get("Allow", "")
         message = f"{scope['method']} is not supported here. Use {allowed}."
+        if scope["method"] == "GET" and route_path(scope).endswith("/responses"):
+            message += " There is no list of responses: GET /v1/responses/ID returns one."
         converted = RequestError(message, code="method_not_allowed", status=405)
         converted.headers = {"allow": allowed}
         return converted
@@ -251,6 +253,16 @@ def routing_error(scope: Scope, error: HTTPException) -> RequestError:
 
 
 DOOR_PREFIXES = ("/openai/v1", "/openai", "/v1")
+PROVIDER_APIS = (
+    "audio batches embeddings evals files fine_tuning images moderations realtime uploads vector_stores videos"
+)
+UNAVAILABLE_APIS = {
+    **dict.fromkeys(PROVIDER_APIS.split()),
+    "completions": "Text completions are not supported: use POST /v1/chat/completions or POST /v1/responses.",
+    "messages": "Anthropic's Messages API is not supported: use POST /v1/responses.",
+    **dict.fromkeys(("assistants", "threads"), "The Assistants API is not supported: use POST /v1/responses."),
+}
+"""Paths that clients of other APIs request, and what to use instead; None for what only providers have."""
 
 
 def suggest_path(scope: Scope) -> str:
@@ -265,6 +277,9 @@ def suggest_path(scope: Scope) -> str:
         return f" Your base URL already ends in {door}: use /v1{name}."
     if path == name and f"{door}/{name.split('/')[1]}" in known:
         return f" Your base URL has to end in {door}: use /v1{name}."
+    if (kind := name.split("/")[1]) in UNAVAILABLE_APIS:
+        only_provider = f"This server has no {kind.replace('_', ' ')}: call the provider's own API."
+        return f" {UNAVAILABLE_APIS[kind] or only_provider}"
     # Only the names at the same door are compared: the common prefix would make all of them similar.
     base = path.removesuffix(name)
     meant = suggest_closest(name, [one.removeprefix(base) for one in known if one.startswith(f"{base}/")])

@@ -67,6 +67,7 @@ def unreachable_error(peer_name: str, message: str, *, retryable: bool = False) 
 
 def connect_error(peer_name: str, error: OSError | UnicodeError, where: str = "") -> UpstreamError:
     """Return the error for a failed connection attempt."""
+    where = where.replace(f" at {peer_name}", "")  # a client has no other name for the server than its address
     if isinstance(error, ssl.SSLCertVerificationError):
         reason = f"{error.verify_message} (SSL_CERT_FILE names the authorities to trust)"
         return unreachable_error(peer_name, f"cannot be trusted{where}: {reason}.")

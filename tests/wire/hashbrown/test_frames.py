@@ -65,8 +65,8 @@ def test_a_stream_that_ends_inside_a_frame_is_an_error() -> None:
 @pytest.mark.parametrize(
     ("body", "words"),
     [
-        (b"", "not valid JSON"),
-        (b"{", "not valid JSON"),
+        (b"", r"^A frame is not valid JSON: it is empty\.$"),
+        (b"{", r"^A frame is not valid JSON: it ends too early, [^.]+\.$"),
         (b"[]", "not an object with a 'type'"),
         (b"{}", "not an object with a 'type'"),
         (b'{"type":1}', "not an object with a 'type'"),

@@ -163,8 +163,8 @@ def add_provider(config: GatewayConfig, source: ConfigSource, *, is_aliased: boo
         config.reasons[source.name] = reason
     elif key:
         config.keys[source.name] = key
-    # A provider that an alias names is kept without its key: requests then fail with the name of
-    # the missing variable, instead of "no such model".
+    # A provider that an alias names is kept without its key: requests then fail because of the
+    # key, which the log names, instead of "no such model".
     if source.in_file or not reason or (is_aliased and not location):
         config.providers[source.name] = provider
     url = provider.base_url or provider.endpoint
@@ -199,6 +199,8 @@ def resolve_aliases(
 
     def resolve(alias: str, seen: tuple[str, ...]) -> list[str]:
         path, targets = dotted_key("models", alias), aliases[alias]
+        if alias in providers:
+            raise InvalidValueError(path, "a provider has this name already. Choose another name.")
         if alias in seen:
             circle = seen[seen.index(alias) :]
             aliases.update({name: [] for name in circle})  # or each of them would report it
@@ -227,8 +229,5 @@ def resolve_aliases(
     resolved: dict[str, list[str]] = {}
     for alias in aliases:
         with tables.collect_errors(errors):
-            if alias in providers:
-                path = dotted_key("models", alias)
-                raise InvalidValueError(path, "a provider has this name already. Choose another name.")
             resolved[alias] = resolve(alias, ())
     return resolved

@@ -63,9 +63,9 @@ class Decoder:
                 break
             start = body + length
             try:
-                frame = json.decode(bytes(rest[body:start]))
+                frame = json.decode_foreign(bytes(rest[body:start]))
             except json.JSONError as error:
-                raise FrameError(f"A frame is not valid JSON: {error}") from None
+                raise FrameError(f"A frame is not valid JSON: {str(error).removeprefix('Invalid JSON: ')}") from None
             if not isinstance(as_object(frame).get("type"), str):
                 raise FrameError("A frame is not an object with a 'type'.")
             frames.append(cast("Frame", frame))
