@@ -5,6 +5,7 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
+from typing import Any
 
 import pytest
 from starlette.applications import Starlette
@@ -15,6 +16,7 @@ from antiphon.server.app import create_app
 from antiphon.server.asgi import BudgetShare, ByteBudget
 from antiphon.server.settings import Settings
 from antiphon.server.uvicorn.connection import ConnectionLimits
+from antiphon.server.uvicorn.server import uvicorn_config
 from tests.http_client import WAIT, http_client, post_response, wait_until
 from tests.run_server import run_server, without_store
 from tests.server.gated_model import close_code
@@ -109,6 +111,12 @@ def test_too_many_connections_get_a_503() -> None:
         wait_until(lambda: len(server.server.server_state.connections) == 1)
         with server.connect(get) as client:
             assert client.recv(12) == b"HTTP/1.1 200"
+
+
+def test_the_cap_on_connections_is_a_setting() -> None:
+    settings = Settings(max_connections=7)
+    protocol: Any = uvicorn_config(create_app(settings), "127.0.0.1", 0, settings).http
+    assert protocol.keywords["limits"].connections == 7
 
 
 def read_to_end(client: socket.socket) -> bytes:

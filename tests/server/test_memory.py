@@ -214,7 +214,7 @@ async def test_a_refused_message_that_waits_for_its_lane_is_not_kept() -> None:
     async def send(message: Message) -> None:
         received.append(message)
 
-    messages: list[dict[str, object]] = [{}, {}, {"instructions": "x" * 5_000_000, "temperature": "hot"}]
+    messages: list[dict[str, object]] = [{}, {}, {"instructions": "x" * 5_000_000, "background": True}]
     received: list[Message] = []
     app = create_app(Settings(agents=[slow], responses_dir=None))
     scope = {"type": "websocket", "path": "/v1/responses", "query_string": b"", "root_path": ""}
@@ -226,7 +226,7 @@ async def test_a_refused_message_that_waits_for_its_lane_is_not_kept() -> None:
             while tracemalloc.get_traced_memory()[0] > 2_000_000:
                 await asyncio.sleep(0.01)
         release.set()
-        while "hot" not in str(received[-1]):
+        while "Background" not in str(received[-1]):
             await asyncio.sleep(0.01)
     finally:
         tracemalloc.stop()

@@ -18,7 +18,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from antiphon.agents.agent import agent
-from antiphon.protocol.errors import RequestError, StoreError
+from antiphon.protocol.errors import RequestError, StoreError, UpstreamError
 from antiphon.protocol.request import Request
 from antiphon.server.app import create_app
 from antiphon.server.service import Service, server_stopping_error
@@ -69,6 +69,29 @@ async def test_the_cache_size_is_a_setting() -> None:
     one = service(memory_bytes=7, memory_seconds=8.0)
     recent = (await one.engine()).history.cache
     assert (recent._max_bytes, recent._max_age_seconds) == (7, 8.0)
+    await one.close()
+
+
+async def test_agents_have_the_limits_of_the_settings() -> None:
+    running: list[int] = [0]
+
+    @agent("silent")
+    async def silent() -> None:
+        await asyncio.Event().wait()
+
+    @agent("busy")
+    def busy() -> None:
+        running.append(running[-1] + 1)
+        time.sleep(0.02)
+        running.append(running[-1] - 1)
+
+    one = service(agents=[silent, busy], chunk_timeout=0.5, agent_threads=1)
+    engine = await one.engine()
+    with pytest.raises(UpstreamError, match=r"'silent' sent nothing for 0\.5 seconds"):
+        await (await engine.create_run(Request.from_message("silent", "Hi"))).execute()
+    runs = [await engine.create_run(Request.from_message("busy", "Hi")) for _ in range(5)]
+    await asyncio.gather(*(run.execute() for run in runs))
+    assert max(running) == 1
     await one.close()
 
 
