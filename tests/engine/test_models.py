@@ -57,3 +57,8 @@ def test_the_last_of_two_agents_with_one_name_wins() -> None:
 
 def test_without_agents_there_are_no_models() -> None:
     assert (Models().names, Models().find("demo")) == ([], [])
+
+
+def test_a_model_is_suggested_for_its_name_without_the_provider() -> None:
+    models = Models(aliases={"a-long-name-of-a-provider/small": ["demo"]})
+    assert models.suggest("small") == " Did you mean 'a-long-name-of-a-provider/small'?"

@@ -10,6 +10,7 @@ from typing import Any
 import httpx
 
 from antiphon.agents.agent import Turn, agent
+from antiphon.protocol.errors import UpstreamError
 from antiphon.protocol.items import Message
 from antiphon.protocol.parts import Finish
 from antiphon.server.settings import Settings
@@ -54,6 +55,8 @@ async def counter(turn: Turn) -> AsyncIterator[object]:
         await asyncio.sleep(0.002)
     if end == "broken":
         raise RuntimeError("secret")
+    if end == "busy":
+        raise UpstreamError("Busy.", status=503)
     if end == "cut":
         yield Finish("length")
 
