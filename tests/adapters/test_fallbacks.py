@@ -226,12 +226,12 @@ def test_the_next_model_makes_a_conversation_small_where_the_first_cannot(patien
 
 
 def test_if_all_models_fail_the_last_error_is_returned(patient: ProviderServers) -> None:
-    patient.upstreams["anthropic"].play(error(500))
-    patient.upstreams["openai"].play(error(401))
+    patient.upstreams["anthropic"].play(json_answer({"error": {"message": "kaboom"}}, 500))
+    patient.upstreams["openai"].play(json_answer({"error": {"message": "no way"}}, 401))
     answer = post_response(patient.address, model="best")
     told = answer.json()["error"]["message"]
     assert answer.status_code == 401
-    assert told == "openai: Not so fast. Others could not answer before it. anthropic/a: anthropic: Not so fast."
+    assert told == "openai: no way. Others could not answer before it. anthropic/a: anthropic: kaboom."
 
 
 def test_an_alias_is_a_model(patient: ProviderServers) -> None:
