@@ -184,6 +184,9 @@ def test_a_bad_configuration_is_one_line_and_a_code(tmp_path: Path) -> None:
     for file, complaint in (("antiphon.toml", output), ("none.toml", absent)):
         served = ended(tmp_path, "--config", file)
         assert (served.returncode, served.stdout, served.stderr) == (2, "", complaint)
+    (tmp_path / "prod.py").write_text("from antiphon import Settings\nsettings = Settings.from_config()")
+    served = ended(tmp_path, "--app", "prod:settings")
+    assert (served.returncode, served.stdout, served.stderr) == (2, "", output)
 
 
 def test_a_link_that_leads_nowhere_is_not_passed_over(tmp_path: Path) -> None:

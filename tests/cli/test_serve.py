@@ -146,7 +146,7 @@ def test_a_mistake_in_an_agents_file_is_one_line(
     monkeypatch.setattr(sys, "path", list(sys.path))
     file = tmp_path / "mistaken.py"
     file.write_text(f"from antiphon import agent\n{source}\n")
-    with pytest.raises(StartupError) as caught:
+    with pytest.raises((StartupError, InvalidValueError)) as caught:
         load_targets(["mistaken"])
     assert str(caught.value) == message.format(file)
 
@@ -207,7 +207,7 @@ def test_two_agents_of_one_name_cannot_be_served(folder: Path, monkeypatch: pyte
     (folder / "twin.py").write_text("from antiphon import agent\n\n@agent('other')\ndef twin(): return 'twin'\n")
     monkeypatch.chdir(folder)
     monkeypatch.setattr(sys, "path", list(sys.path))
-    with pytest.raises(StartupError, match="two agents are called 'other'"):
+    with pytest.raises(InvalidValueError, match="two agents are called 'other'"):
         load_targets(["mine", "twin"])
 
 
@@ -240,7 +240,7 @@ NO_NAME = "is not a module name. Write it as in an import: package.module."
 def test_invalid_targets_are_reported(folder: Path, monkeypatch: pytest.MonkeyPatch, target: str, message: str) -> None:
     monkeypatch.chdir(folder)
     monkeypatch.setattr(sys, "path", list(sys.path))
-    with pytest.raises(StartupError) as caught:
+    with pytest.raises((StartupError, InvalidValueError)) as caught:
         load_target(target)
     assert str(caught.value) == message
 
@@ -307,7 +307,7 @@ def test_responses_are_kept_in_memory_on_request(tmp_path: Path) -> None:
 
 def refusal(host: str, target: str | None = None, api_key: str | None = None) -> str:
     """Return why a server is not started."""
-    with pytest.raises(StartupError) as caught:
+    with pytest.raises((StartupError, InvalidValueError)) as caught:
         serve(ServeOptions(host=host, port=0, targets=[target] if target else [], api_key=api_key))
     return str(caught.value)
 

@@ -141,6 +141,11 @@ def main() -> None:
             stream.reconfigure(errors="replace")
     try:
         app(sys.argv[1:] or ["--help"])
-    except StartupError as error:
+    except Exception as error:
+        from antiphon.server.config.load import ConfigError, InvalidValueError
+
+        # Also what `Settings` of the user's module raise.
+        if not isinstance(error, StartupError | ConfigError | InvalidValueError):
+            raise
         typer.echo(f"antiphon: {error}", err=True)
         sys.exit(2)

@@ -18,10 +18,9 @@ from antiphon.agents.agent import Agent
 from antiphon.cli.main import StartupError, exit_now
 from antiphon.engine.sealing import check_keys
 from antiphon.protocol.errors import StoreError, end_sentence
-from antiphon.protocol.struct import InvalidValueError
 from antiphon.server.app import create_app
 from antiphon.server.asgi import AsgiApp
-from antiphon.server.config.load import ConfigError, GatewayConfig, load_config
+from antiphon.server.config.load import GatewayConfig, load_config
 from antiphon.server.service import find_service
 from antiphon.server.settings import Settings
 from antiphon.server.uvicorn.server import GatewayServer, uvicorn_config
@@ -80,14 +79,11 @@ def serve(options: ServeOptions) -> None:
 
 
 def read_configuration(settings: Settings, path: Path | None) -> GatewayConfig | None:
-    """Read the configuration; return None if the settings have providers and no file is given."""
+    """Read the configuration; return None if the settings have providers and no file is given. Raises ConfigError."""
     # Settings with providers are complete: a file that happens to lie here must not change them.
     if path is None and (settings.providers or settings.aliases):
         return None
-    try:
-        return load_config(path, agents=settings.agent_models)
-    except ConfigError as error:
-        raise StartupError(str(error)) from None
+    return load_config(path, agents=settings.agent_models)
 
 
 def banner_lines(settings: Settings, url: str) -> list[str]:
@@ -123,10 +119,7 @@ def apply_options(settings: Settings, options: ServeOptions) -> Settings:
         settings = replace(settings, drain_seconds=options.drain_seconds)
     if options.seal_keys is not None:
         settings = replace(settings, seal_keys=parse_encryption_keys(options.seal_keys))
-    try:
-        return replace(settings, api_key=options.api_key or settings.api_key)
-    except InvalidValueError as error:
-        raise StartupError(str(error)) from None
+    return replace(settings, api_key=options.api_key or settings.api_key)
 
 
 def parse_encryption_keys(text: str) -> list[str]:
@@ -151,8 +144,6 @@ def load_targets(targets: Sequence[str]) -> Settings | AsgiApp:
                 raise StartupError(f"{target} is complete in itself: only agents can be combined with another --app.")
             agents += found.agents
         return Settings(agents=list(dict.fromkeys(agents)))
-    except InvalidValueError as error:
-        raise StartupError(str(error)) from None
     except SyntaxError as error:
         raise StartupError(f"{error.filename}, line {error.lineno}: {end_sentence(error.msg)} Correct it.") from None
 

@@ -99,10 +99,9 @@ def build_body(params: Mapping[str, object], known: type = ResponseParams) -> di
             message = "'stream' cannot be set: call stream() to stream, or create() not to."
             raise RequestError(message, param=name, code="unsupported_parameter")
         if name not in names:
-            message = (
-                f"Unknown parameter '{name}'.{suggest_closest(name, names)} Pass fields that only this server has in "
-            )
-            raise RequestError(f"{message}extra_body.", param=name, code="unknown_parameter")
+            advice = "Pass fields that only this server has in extra_body."
+            message = f"Unknown parameter '{name}'.{suggest_closest(name, names)} {advice}"
+            raise RequestError(message, param=name, code="unknown_parameter")
     body = {name: to_json_value(params[name]) for name in params if name not in EXTRA_PARAMS}
     # Last, so that extra_body can override a parameter.
     return body | cast("dict[str, object]", to_json_value(params.get("extra_body") or {}))
