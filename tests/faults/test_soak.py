@@ -194,7 +194,7 @@ async def test_a_minute_of_abuse_leaves_nothing_behind(tmp_path: Path) -> None:
     outcomes: Counter[str] = Counter()
     async with run_upstream() as upstream:
         command = ("--app", "tests.faults.soak_app:SETTINGS", "--data", str(tmp_path), "--drain-seconds", "1")
-        environment = {"SOAK_UPSTREAM": upstream, "PYTHONPATH": str(ROOT), "no_proxy": "127.0.0.1"}
+        environment = {"SOAK_UPSTREAM": upstream, "PYTHONPATH": f"{ROOT}/src:{ROOT}", "no_proxy": "127.0.0.1"}
         with run_command(*command, env=environment) as (address, process):
             # Read all the time: a full pipe would stop the server.
             reading = asyncio.create_task(asyncio.to_thread(process.communicate))
