@@ -106,15 +106,24 @@ def test_help_is_printed(arguments: list[str]) -> None:
 def test_the_banner_shows_the_address_and_an_example() -> None:
     with run_command() as (address, process):
         assert process.stdout
-        models_line, providers_line, *to_try = [process.stdout.readline().rstrip() for _ in range(4)]
+        models_line, providers_line, stored_line, *to_try = [process.stdout.readline().rstrip() for _ in range(5)]
         assert models_line == "models: demo, echo"
         assert re.fullmatch(r"providers: (\w+, )*ollama \(if it runs\)(, \w+)*", providers_line)
+        assert re.fullmatch(
+            "stored: in .+, until 30 days after the end of a response or of one that continues it", stored_line
+        )
         assert to_try == [
             f"try:    curl -N {address}/v1/responses -H 'Content-Type: application/json' \\",
             """          -d '{"model": "demo", "input": "Hello!", "stream": true}'""",
         ]
         assert models(address) == ["demo", "echo"]
         assert post_response(address).status_code == 200
+
+
+@pytest.mark.parametrize(("seconds", "days"), [(0, "0"), (43200, "0.5"), (604800, "7")])
+def test_the_banner_says_how_long_responses_are_kept(seconds: float, days: str) -> None:
+    lines = banner_lines(Settings(responses_dir=None, response_seconds=seconds), "http://127.0.0.1:1")
+    assert lines[-2].startswith(f"stored: in memory only, until {days} days after the end of a response")
 
 
 def test_the_example_in_the_banner_has_the_key_if_one_is_set() -> None:
@@ -163,7 +172,7 @@ def test_an_agent_answers_as_its_author_wrote_it(folder: Path) -> None:
 def test_settings_are_served_as_they_are_and_one_of_their_models_is_to_be_tried(folder: Path) -> None:
     with run_command("--app", "mine:settings", cwd=folder) as (address, process):
         assert process.stdout
-        lines = [process.stdout.readline() for _ in range(4)]
+        lines = [process.stdout.readline() for _ in range(5)]
         assert models(address) == ["my-agent", "my-agent/loud"]
     assert '"model": "my-agent"' in lines[-1]
 

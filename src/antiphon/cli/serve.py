@@ -87,7 +87,7 @@ def read_configuration(settings: Settings, path: Path | None) -> GatewayConfig |
 
 
 def banner_lines(settings: Settings, url: str) -> list[str]:
-    """Return the lines that list the models and an example request."""
+    """Return the lines that list the models, how long responses are kept, and an example request."""
     models = list(dict.fromkeys([*settings.agent_models, *settings.aliases]))
     providers = settings.ready
     if not (models or providers):
@@ -98,6 +98,8 @@ def banner_lines(settings: Settings, url: str) -> list[str]:
     return [
         *([f"models: {', '.join(models)}"] if models else []),
         *([f"providers: {', '.join(named)}"] if named else []),
+        f"stored: {f'in {settings.responses_dir}' if settings.responses_dir else 'in memory only'}, until "
+        f"{settings.response_seconds / 86400:g} days after the end of a response or of one that continues it",
         CURL_EXAMPLE.format(
             url=url, key=CURL_KEY if settings.api_key else "", model=models[0] if models else f"{providers[0]}/NAME"
         ),

@@ -324,10 +324,10 @@ class Engine:
         request = replace(request, input=input)
         new_items, unpaired = items[len(history.items) :], context.find_unpaired_call_ids(items)
         seal_all = INCLUDE_ENCRYPTED_REASONING in request.include
-        sealers = [ItemSealer(self.key_ring, model.origin, caller.tenant, seal_all) for model in models]
+        ring, tenant = self.key_ring, caller.tenant
         return [
-            Candidate(request, model, sealer, history, new_items, unpaired)
-            for model, sealer in zip(models, sealers, strict=True)
+            Candidate(request, model, ItemSealer(ring, model.origin, tenant, seal_all), history, new_items, unpaired)
+            for model in models
         ]
 
     async def count_input_tokens(self, request: Request, caller: Caller = ANONYMOUS) -> InputTokens:

@@ -38,7 +38,8 @@ class Maintenance:
     """Recovers unfinished responses at start-up, removes expired data and writes checkpoints periodically.
 
     `lock_folder` tells whether this process may recover them: another server on the same folder may
-    run them. It is asked again before each sweep, until that server is gone.
+    run them. It is asked again before each sweep, until that server is gone. Which server runs a response is not
+    stored: with a third one on the folder, the server that takes over ends the responses of that one too.
     """
 
     def __init__(

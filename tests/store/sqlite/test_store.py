@@ -92,7 +92,8 @@ async def test_an_unreadable_unfinished_response_is_ended_as_failed(
     tmp_path: Path, damage: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     store = SqliteStore(tmp_path, clock=lambda: 1000)
-    await store.begin(new_response("bad"), [user_message("a")], tenant="t", conversation="conv_1")
+    key = ("key", "print")
+    await store.begin(new_response("bad"), [user_message("a")], tenant="t", conversation="conv_1", key=key)
     await store.begin(new_response("good"), [user_message("b")])
     database = sqlite3.connect(tmp_path / "responses.db", isolation_level=None)
     database.execute(f"UPDATE responses SET {damage} WHERE id = 'bad'")
@@ -102,7 +103,8 @@ async def test_an_unreadable_unfinished_response_is_ended_as_failed(
     assert database.execute(ended).fetchall() == [("bad", "failed", 1000)]
     with pytest.raises(StoreError):
         await store.find("bad", tenant="t")
-    await store.begin(new_response("next"), [user_message("c")], tenant="t", conversation="conv_1")
+    retry = store.begin(new_response("next"), [user_message("c")], tenant="t", conversation="conv_1", key=key)
+    assert await retry is None
     assert await store.delete("bad", tenant="t")
     database.close()
     await store.close()

@@ -91,6 +91,7 @@ class SqliteStore:
         # busy for ever: it is ended as failed, and retention deletes it like any other.
         for tenant, id, error in unreadable:
             logger.error("%s cannot be read and is ended as failed: %s", id, error)
+            await self.release_key(id, tenant=tenant)  # a retry with its key must run, and not find this row
             await self._execute(sql.FAIL_UNREADABLE, id=id, tenant=tenant, ended_at=int(self._clock()))
         return found
 
