@@ -170,7 +170,7 @@ CREATE = " Create responses with POST {}/v1/responses."
             "/v1/completions",
             " Text completions are not supported: use POST {}/v1/chat/completions or POST {}/v1/responses.",
         ),
-        ("/v1/messages", " Anthropic's Messages API is not supported: use POST {}/v1/responses."),
+        ("/v1/messages", " The Messages API is not supported: use POST {}/v1/responses."),
         ("/v1/threads/t_1/runs", " The Assistants API is not supported: use POST {}/v1/responses."),
         ("/v1/embeddings", " This server has no embeddings: call the provider's own API."),
         ("/v1/vector_stores/vs_1/files", " This server has no vector stores: call the provider's own API."),

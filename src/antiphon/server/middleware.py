@@ -259,7 +259,7 @@ PROVIDER_APIS = (
 UNAVAILABLE_APIS = {
     **dict.fromkeys(PROVIDER_APIS.split()),
     "completions": "Text completions are not supported: use POST /v1/chat/completions or POST /v1/responses.",
-    "messages": "Anthropic's Messages API is not supported: use POST /v1/responses.",
+    "messages": "The Messages API is not supported: use POST /v1/responses.",
     **dict.fromkeys(("assistants", "threads"), "The Assistants API is not supported: use POST /v1/responses."),
 }
 """Paths that clients of other APIs request, and what to use instead; None for what only providers have."""
