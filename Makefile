@@ -4,9 +4,10 @@ PYTHON ?= python3
 BIN := .venv/bin
 HOST ?= 127.0.0.1
 PORT ?= 8000
-# Two per core, because most tests wait for a server.
+# Two per core, because most tests wait for a server; those of test-fast do not.
 WORKERS ?= $(shell expr $$(nproc) \* 2)
 PYTEST = $(BIN)/pytest -n $(WORKERS) --dist loadscope --no-loadscope-reorder
+test-fast: WORKERS := $(shell nproc)
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 20
