@@ -5,7 +5,7 @@ from copy import deepcopy
 from typing import Any, Literal
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 from openai.lib._pydantic import to_strict_json_schema
@@ -463,6 +463,7 @@ anything = st.recursive(scalars, lambda some: st.lists(some, max_size=3) | st.di
 
 
 @given(st.dictionaries(keywords, anything))
+@example({"format": "iban", "allOf": [{}]})
 @settings(deadline=None)
 def test_any_json_can_be_converted(schema: dict[str, Any]):
     before = repr(schema)

@@ -111,6 +111,8 @@ def _schema_types(schema: Schema) -> list[object]:
 def _has_constraints(schema: Schema, *apart: str) -> bool:
     """Return whether a schema constrains values, apart from some keywords."""
     keys = schema.keys() - {*apart, *_ANNOTATION_KEYWORDS}
+    if schema.get("format") not in _SUPPORTED_FORMATS:
+        keys -= {"format"}  # it will be dropped
     return any(key in _STRUCTURE_KEYWORDS or key in _SUPPORTED_KEYWORDS or key in _ADVICE for key in keys)
 
 
