@@ -469,7 +469,8 @@ def test_any_json_can_be_converted(schema: dict[str, Any]):
     before = repr(schema)
     result = make_strict(schema)
     assert repr(schema) == before
-    assert repr(make_strict(result.schema).schema) == repr(result.schema)
+    if not result.problems:  # others are not sent as strict
+        assert repr(make_strict(result.schema).schema) == repr(result.schema)
     if not result.problems:
         assert_strict(result.schema)
         assert make_strict(result.schema).problems == []
