@@ -402,7 +402,8 @@ def test_the_key_and_the_content_are_never_logged() -> None:
         process.terminate()
         assert process.stdout
         output = process.stdout.read()
-    assert len(re.findall(r"antiphon.access (GET|POST) /v1/\w+ (200|401|500) ", output)) == 3
+    line = r"^[\d-]{10} [\d:]{8},\d{3} INFO antiphon.access (GET|POST) /v1/\w+ (200|401|500) "
+    assert len(re.findall(line, output, re.MULTILINE)) == 3
     assert not [word for word in ("sk-hidden", "secret", "private") if word in output]
 
 

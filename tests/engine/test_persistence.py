@@ -1,6 +1,8 @@
 """Persistence of responses and idempotency keys, replays, ids."""
 
 import re
+import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -203,6 +205,22 @@ def test_a_background_response_can_be_replayed() -> None:
 
 
 TOOL = {"type": "function", "name": "ping"}
+
+
+FORK = """
+import os
+from antiphon.engine.persistence import new_id
+new_id("resp")
+child = os.fork()
+print(new_id("resp"), flush=True)
+if child:
+    os.waitpid(child, 0)
+"""
+
+
+def test_a_forked_process_does_not_repeat_the_ids_of_its_parent() -> None:
+    done = subprocess.run([sys.executable, "-c", FORK], capture_output=True, text=True, check=True)
+    assert len(set(done.stdout.split())) == 2
 
 
 def test_ids_are_unique_and_have_160_random_bits_or_more() -> None:

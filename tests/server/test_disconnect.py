@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from antiphon.protocol.errors import RequestError
-from antiphon.server.asgi import ClientDisconnected
+from antiphon.server.asgi import WATCH_AFTER_SECONDS, ClientDisconnected
 from antiphon.server.service import Service
 from antiphon.server.settings import Settings
 
@@ -86,3 +86,20 @@ async def test_other_cancellations_are_not_swallowed() -> None:
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
+
+
+async def test_a_task_that_ends_at_once_is_not_watched() -> None:
+    received = False
+
+    async def receive() -> MutableMapping[str, Any]:
+        nonlocal received
+        received = True
+        return {"type": "http.disconnect"}
+
+    async def work() -> str:
+        await asyncio.sleep(0)
+        return "made"
+
+    assert await service().run_until_disconnect(work(), receive) == "made"
+    await asyncio.sleep(2 * WATCH_AFTER_SECONDS)
+    assert not received

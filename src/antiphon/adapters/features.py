@@ -137,10 +137,10 @@ class FeatureFilter:
         raise self._prompt.unsupported_error(f"{problem} {advice}", param)
 
     def _filter_options(self, request: Request) -> Request:
-        for name, feature in FEATURES.items():
-            if name not in self._available and feature.is_requested(request):
-                self._drop_feature(feature)
-                request = feature.remove(request)
+        for name in sorted(FEATURES.keys() - self._available):
+            if FEATURES[name].is_requested(request):
+                self._drop_feature(FEATURES[name])
+                request = FEATURES[name].remove(request)
         if "reasoning" not in self._available and request.reasoning:
             if "reasoning" in self._adapter.rejected_features and request.reasoning.effort:
                 # The server rejected the field, but its model may reason all the same.

@@ -182,10 +182,11 @@ def encode_prompt(adapter: Adapter, prompt: Prompt) -> tuple[Upstream, Decoder]:
     Raises RequestError for what the provider does not support. The prompt's warnings name what was dropped.
     """
     supported = remove_unsupported(adapter, prompt)
-    feature, available = format_feature(supported.request), adapter.available_features(supported)
-    works_with_tools = not supported.request.tools or "tools_with_format" in available
-    if feature is None or (feature in available and works_with_tools):
-        return adapter.encode(supported), adapter.decoder(supported)
-    tool = make_answer_tool(supported.request)
-    forced = add_answer_tool(adapter, supported, tool)
-    return adapter.encode(forced), AnswerToolDecoder(adapter.decoder(forced), tool)
+    if feature := format_feature(supported.request):
+        available = adapter.available_features(supported)
+        works_with_tools = not supported.request.tools or "tools_with_format" in available
+        if not (feature in available and works_with_tools):
+            tool = make_answer_tool(supported.request)
+            forced = add_answer_tool(adapter, supported, tool)
+            return adapter.encode(forced), AnswerToolDecoder(adapter.decoder(forced), tool)
+    return adapter.encode(supported), adapter.decoder(supported)

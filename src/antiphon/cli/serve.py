@@ -7,8 +7,10 @@ import logging
 import os
 import socket
 import sys
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from pathlib import Path
 from types import FunctionType
 from typing import cast
@@ -212,10 +214,22 @@ def open_socket(host: str, port: int) -> socket.socket:
         raise StartupError(message) from None
 
 
+@lru_cache(maxsize=1)
+def format_second(second: int) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(second))
+
+
+class LogFormatter(logging.Formatter):
+    """Formats the time once a second, because there is a line per request."""
+
+    def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:  # noqa: N802 - overridden
+        return format_second(int(record.created)) + f",{int(record.msecs):03}"
+
+
 def log_to_stderr() -> None:
     """Write the logs of the server to stderr."""
     handler = logging.StreamHandler()
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
+    handler.setFormatter(LogFormatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
     # Of uvicorn only warnings: our own access log has a line per request.
     for name, level in (("antiphon", logging.INFO), ("uvicorn", logging.WARNING)):
         logging.getLogger(name).addHandler(handler)

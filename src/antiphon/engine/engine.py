@@ -299,7 +299,8 @@ class Engine:
         )
         # With a model, the fallback warns of unused fields: the adapter knows which are used.
         warnings = [] if generate else warn_of_unused_fields(request)
-        synth.feed_all(warnings + warn_of_unpaired_calls(first.unpaired_call_ids))
+        if warnings := warnings + warn_of_unpaired_calls(first.unpaired_call_ids):
+            synth.feed_all(warnings)
         persistence = ResponsePersistence(
             response=response,
             store=self.store if request.store else None,

@@ -113,7 +113,7 @@ def warn_of_unused_fields(request: Request) -> list[parts.Warn]:
     )
     found: list[parts.Warn] = []
     for path, value in holders:
-        for name in list_unknown_fields(value) if value else ():
+        for name in list_unknown_fields(value) if value and value.extra else ():
             meant = EQUIVALENT_FIELDS.get(name) if not path else None
             hint = f" Did you mean '{meant}'?" if meant else ""
             if value and not meant and len(found) < MAX_SUGGESTIONS:

@@ -6,14 +6,14 @@ synthesizer, the fold, the rules and the reader of foreign streams all use the o
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, cast
+from typing import Literal, cast, get_args
 
 from msgspec import UNSET, UnsetType
 
 from antiphon.protocol.errors import ErrorPayload
 from antiphon.protocol.items import Content, Item, LogProb, TextAnnotation
 from antiphon.protocol.response import Response
-from antiphon.protocol.struct import ExtensionStruct, ProtocolStruct, decode_as
+from antiphon.protocol.struct import ExtensionStruct, ProtocolStruct, decode_as, type_names
 
 
 class SequencedEvent(ProtocolStruct):
@@ -301,9 +301,12 @@ class TextKind:
 
     def empty_part(self) -> Content:
         """Return the part as it is when it is added."""
-        return cast("Content", decode_as(Content, {"type": self.content_type, self.text_field: ""}))
+        return PART_CLASSES[self.content_type](**{self.text_field: ""})
 
 
+PART_CLASSES: dict[str, Callable[..., Content]] = {
+    name: kind for kind in get_args(Content) for name in type_names(kind)
+}
 OUTPUT_TEXT = TextKind("message", "output_text", OutputTextDelta, OutputTextDone)
 REFUSAL = TextKind("message", "refusal", RefusalDelta, RefusalDone, text_field="refusal", obfuscatable=False)
 REASONING_TEXT = TextKind("reasoning", "reasoning_text", ReasoningDelta, ReasoningDone)

@@ -56,6 +56,10 @@ class PartDraft(Struct):
                 return self.part
 
 
+def _measure_text(pieces: list[str]) -> int:
+    return BYTES_PER_DELTA * len(pieces) + sum(map(len, pieces))
+
+
 class ItemDraft(Struct):
     """An item that is still streamed."""
 
@@ -73,28 +77,32 @@ class ItemDraft(Struct):
         if self.done:
             self.size = self.size or len(encode(self.item))
             return self.size
-        drafts = [draft for by_index in self.parts.values() for draft in by_index.values()]
-        texts = [self.pieces, *(draft.pieces for draft in drafts)]
-        logprobs = sum(1 + len(one.top_logprobs) for draft in drafts for one in draft.logprobs)
-        count = sum(map(len, texts)) + 4 * logprobs
-        return BYTES_PER_DELTA * count + sum(sum(map(len, pieces)) for pieces in texts)
+        size = _measure_text(self.pieces)
+        for drafts in self.parts.values():
+            for draft in drafts.values():
+                size += _measure_text(draft.pieces)
+                if draft.logprobs:
+                    size += 4 * BYTES_PER_DELTA * sum(1 + len(one.top_logprobs) for one in draft.logprobs)
+        return size
 
     def build(self) -> Item:
         """Return the item with everything that has arrived for it."""
         if self.done:
             return self.item
-        built = {field: [drafts[index].build() for index in sorted(drafts)] for field, drafts in self.parts.items()}
-        content = built["content_index"]
+        content = self._build_parts("content_index")
         match self.item:
             case items.Message() if content:
                 return replace(self.item, content=content)
             case items.FunctionCall() if self.pieces:
                 return replace(self.item, arguments="".join(self.pieces))
             case items.Reasoning():
-                summary = built["summary_index"] or self.item.summary
+                summary = self._build_parts("summary_index") or self.item.summary
                 return replace(self.item, summary=summary, content=content or self.item.content)
             case _:
                 return self.item
+
+    def _build_parts(self, index_field: str) -> list[Content]:
+        return [part.build() for _, part in sorted(self.parts[index_field].items())]
 
 
 class Fold:

@@ -1,8 +1,10 @@
 """The response resource, its usage, error and warnings."""
 
+from operator import attrgetter
 from typing import Any, Literal
 
 from msgspec import UNSET, UnsetType, field
+from msgspec.structs import fields
 
 from antiphon.protocol.items import Item, Message, OutputText
 from antiphon.protocol.request import ConversationParam, Metadata, ReasoningConfig, Request, TextConfig, Truncation
@@ -113,7 +115,10 @@ class Response(ProtocolStruct):
         """Return the initial response of a request, with the request's fields echoed."""
         # Where the client set nothing, the response's own default applies: the specification requires
         # a number for `top_p` and its like.
-        given: dict[str, Any] = {name: value for name in ECHOED_FIELDS if (value := getattr(request, name)) is not None}
+        given: dict[str, Any] = dict(zip(ECHOED_FIELDS, get_echoed(request), strict=True))
+        for name in DEFAULTED_FIELDS:
+            if given[name] is None:
+                del given[name]
         # A background response is announced as queued; the worker then marks it in progress.
         status = "queued" if request.background else "in_progress"
         given.setdefault("model", "")
@@ -133,6 +138,11 @@ class Response(ProtocolStruct):
 
 ECHOED_FIELDS = [name for name in Request.__struct_fields__ if name in Response.__struct_fields__ and name != "extra"]
 """The fields of a request that its response has too."""
+get_echoed = attrgetter(*ECHOED_FIELDS)
+
+NULLABLE_FIELDS = {info.name for info in fields(Request) if info.default is None}
+DEFAULTED_FIELDS = NULLABLE_FIELDS & {info.name for info in fields(Response) if info.default is not None}
+"""The fields that may be null in a request, but not in its response."""
 
 
 class CompactResource(ProtocolStruct):

@@ -156,12 +156,34 @@ async def decode(decoder: Callable[[D], T], data: D) -> T:
     return decoder(data) if len(data) <= MAX_LOOP_BYTES else await asyncio.to_thread(decoder, data)
 
 
-async def cancel_on_disconnect(receive: Receive, task: asyncio.Task[Any]) -> None:
-    """Cancel a task when the client disconnects."""
-    with suppress(OSError, RuntimeError):  # servers raise these after a disconnect
-        while (await receive())["type"] != "http.disconnect":
-            pass
-    task.cancel()
+WATCH_AFTER_SECONDS = 0.1
+
+
+class DisconnectWatcher:
+    """Cancels a task when the client disconnects."""
+
+    def __init__(self, receive: Receive, task: asyncio.Task[Any]) -> None:
+        self.disconnected = False
+        self._receive, self._task = receive, task
+        self._watching: asyncio.Task[None] | None = None
+        # To watch takes a task. A response that is ready before needs none.
+        self._timer = task.get_loop().call_later(WATCH_AFTER_SECONDS, self._start)
+
+    def stop(self) -> None:
+        """Let the task go on, whatever the client does."""
+        self._timer.cancel()
+        if self._watching:
+            self._watching.cancel()
+
+    def _start(self) -> None:
+        self._watching = asyncio.create_task(self._watch())
+
+    async def _watch(self) -> None:
+        with suppress(OSError, RuntimeError):  # servers raise these after a disconnect
+            while (await self._receive())["type"] != "http.disconnect":
+                pass
+        self.disconnected = True
+        self._task.cancel()
 
 
 def http_send(scope: Scope, send: Send) -> Send:

@@ -207,7 +207,10 @@ class ResponseSender:
         size = self._size + (self._direct_writer.size if self._direct_writer else 0)
         # Quoted, so that a path with a line break cannot forge a line of the log.
         method, path = self._scope.get("method", "WEBSOCKET"), quote(self._scope["path"])
-        asgi.access_log.info("%s %s %d %.1fms %dB %s", method, path, self.status, milliseconds, size, self.request_id)
+        values = (method, path, self.status, milliseconds, size, self.request_id)
+        # Not `info`, which looks for its caller's file and line: the slowest part of a record.
+        log, line = asgi.access_log, "%s %s %d %.1fms %dB %s"
+        log.handle(log.makeRecord(log.name, logging.INFO, "", 0, line, values, None))
 
 
 def direct_write(scope: Scope, send: Send) -> WriteChunk | None:

@@ -19,7 +19,7 @@ from antiphon.engine.provider_model import ProviderClient, Providers
 from antiphon.engine.run import SERVER_STOPPING
 from antiphon.engine.sealing import KeyRing, check_keys
 from antiphon.protocol.errors import RequestError, StoreError
-from antiphon.server.asgi import ClientDisconnected, Receive, cancel_on_disconnect
+from antiphon.server.asgi import ClientDisconnected, DisconnectWatcher, Receive
 from antiphon.server.provider_probe import ProviderModelList
 from antiphon.server.settings import Settings
 from antiphon.store.base import Store
@@ -167,7 +167,7 @@ class Service:
             raise server_stopping_error()
         task: asyncio.Task[Any] = asyncio.current_task()  # pyright: ignore[reportAssignmentType]
         self._tasks.add(task)
-        watcher = asyncio.create_task(cancel_on_disconnect(receive, task))
+        watcher = DisconnectWatcher(receive, task)
         try:
             return await coroutine
         except asyncio.CancelledError as error:
@@ -175,15 +175,15 @@ class Service:
             if error.args == (SERVER_STOPPING,):
                 task.uncancel()
                 raise server_stopping_error() from None
-            if watcher.done():
+            if watcher.disconnected:
                 raise ClientDisconnected from None
             raise
         finally:
             self._tasks.discard(task)
             # The cancellation was ours: the server must not take the task for cancelled.
-            if watcher.done():
+            if watcher.disconnected:
                 task.uncancel()
-            watcher.cancel()
+            watcher.stop()
 
     @asynccontextmanager
     async def lifespan(self, app: object) -> AsyncGenerator[None]:

@@ -19,7 +19,7 @@ from antiphon.engine.run import Run
 from antiphon.protocol.errors import AntiphonError
 from antiphon.protocol.events import Event
 from antiphon.protocol.fast_text import TextFastPath
-from antiphon.server.asgi import ClientDisconnected, Receive, Send, WriteChunk, cancel_on_disconnect
+from antiphon.server.asgi import ClientDisconnected, DisconnectWatcher, Receive, Send, WriteChunk
 from antiphon.server.service import server_stopping_error
 from antiphon.wire import sse
 from antiphon.wire.openresponses import Dialect
@@ -172,7 +172,7 @@ class StreamTask(Generic[T]):
 
     def __init__(self, task: asyncio.Task[T], receive: Receive, stream: EventStream) -> None:
         self._task = task
-        self._watcher = asyncio.create_task(cancel_on_disconnect(receive, task))
+        self._watcher = DisconnectWatcher(receive, task)
         # However the task ends, the sender must not wait for more.
         self._task.add_done_callback(lambda _: stream.close())
 
@@ -180,7 +180,7 @@ class StreamTask(Generic[T]):
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        self._watcher.cancel()
+        self._watcher.stop()
         if not self._task.done():
             self._task.cancel()
             await asyncio.wait([self._task])
@@ -189,7 +189,7 @@ class StreamTask(Generic[T]):
 
     def check_connected(self) -> None:
         """Raise ClientDisconnected if the client has disconnected."""
-        if self._watcher.done() and self._task.cancelled():
+        if self._watcher.disconnected and self._task.cancelled():
             raise ClientDisconnected
 
     async def result(self) -> T:
