@@ -59,11 +59,6 @@ class Notifier:
                 self._subscribers.pop(id, None)
 
 
-async def wait_for_notification(notification: asyncio.Future[None]) -> None:
-    """Wait for a notification, for at most POLL_SECONDS."""
-    await asyncio.wait([notification], timeout=POLL_SECONDS)
-
-
 TERMINAL_STATUSES = frozenset({"completed", "failed", "incomplete", "cancelled"})
 
 Order = Literal["asc", "desc"]

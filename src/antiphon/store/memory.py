@@ -1,5 +1,6 @@
 """A store in dictionaries, for tests and for servers that must not write to a disk."""
 
+import asyncio
 import time
 from collections.abc import Callable, Iterable, Sequence
 
@@ -255,7 +256,7 @@ class MemoryStore:
         with self.notifier.subscribe(id) as notification:
             record = self._unfinished.get(id)
             if record and len(record.events) - 1 <= after:
-                await base.wait_for_notification(notification)
+                await asyncio.wait([notification], timeout=base.POLL_SECONDS)
 
     async def save_conversation(self, conversation: base.StoredConversation, *, tenant: str = "") -> None:
         key = (tenant, conversation.id)

@@ -56,12 +56,6 @@ _WRITER_PRAGMAS = (
 )
 
 
-class _ThreadConnection(local):
-    """The connection of each reader thread."""
-
-    connection: sqlite3.Connection | None = None
-
-
 class Database:
     """A database file with its writer and its readers; the only place that maps SQLite errors."""
 
@@ -72,7 +66,8 @@ class Database:
             _restrict_access(path)
             self.writer = GroupCommitWriter(partial(connect_writer, path))
         self._reader_uri = f"{path.absolute().as_uri()}?mode=ro"
-        self._local = _ThreadConnection()
+        self._local = local()
+        """Holds the `connection` of each reader thread."""
         self._connections: set[sqlite3.Connection] = set()
         self._readers = ThreadPoolExecutor(READER_THREADS, thread_name_prefix="antiphon-reader")
         self._closed = False
@@ -115,7 +110,7 @@ class Database:
         self.writer.close()
 
     def _run_query(self, query: Callable[[sqlite3.Connection], T]) -> T:
-        connection = self._local.connection
+        connection: sqlite3.Connection | None = getattr(self._local, "connection", None)
         if connection is None:
             connection = self._local.connection = _open_connection(self._reader_uri)
             self._connections.add(connection)

@@ -194,7 +194,7 @@ def _import_xaibo_responses(connection: sqlite3.Connection) -> None:
     now: Row = {"ended_at": int(time.time())}
     for row in found:
         with suppress(InvalidValueError, msgspec.DecodeError, TypeError):
-            response = _decode_xaibo_response(row)
+            response = decode(Response, drop_none(sql.fields_from_row(row)))
             if response.status in TERMINAL_STATUSES:
                 rows = connection.execute(_XAIBO_ITEMS, (response.id,))
                 input = sql.input_to_rows(response, [sql.item_from_row(row) for row in rows])
@@ -202,14 +202,6 @@ def _import_xaibo_responses(connection: sqlite3.Connection) -> None:
                 operations.begin_response(connection, response, new, input, None)
                 imported += 1
     logger.info("%d of %d responses of a Xaibo database were imported", imported, len(found))
-
-
-def _decode_xaibo_response(row: sqlite3.Row) -> Response:
-    fields: Row = {name: row[name] for name in sql.SCALAR_COLUMNS}
-    fields |= {name: bool(row[name]) for name in sql.FLAG_COLUMNS if row[name] is not None}
-    fields |= {name: msgspec.json.decode(row[name]) for name in sql.JSON_COLUMNS if row[name] is not None}
-    fields["user"] = row["user_id"]
-    return decode(Response, drop_none(fields))
 
 
 def _add_threads(connection: sqlite3.Connection) -> None:

@@ -86,15 +86,13 @@ ORDER BY r.turn, i.position"""
 ADD_INPUT = """
 INSERT INTO input_items (id, response_id, position, type, role, content, created_at, rest)
 VALUES (:id, :response_id, :position, :type, :role, :content, :created_at, :rest)"""
-ADD_OUTPUT = """
-INSERT INTO output_items (id, response_id, position) VALUES (:id, :response_id, :position)"""
+ADD_OUTPUT = "INSERT INTO output_items (id, response_id, position) VALUES (:id, :response_id, :position)"
 
 INPUT_POSITION = "SELECT position FROM input_items WHERE id = :id AND response_id = :list"
-INPUT_ASCENDING = """
+INPUT_PAGE = """
 SELECT * FROM input_items
 WHERE response_id = :list AND position > :low AND position < :high
 ORDER BY position LIMIT :limit"""
-INPUT_DESCENDING = INPUT_ASCENDING.replace("ORDER BY position", "ORDER BY position DESC")
 
 FIND_OUTPUT_ITEM = """
 SELECT r.output, o.position
@@ -120,10 +118,8 @@ UPDATE responses SET last_seq = last_seq + :count
 WHERE id = :id AND tenant = :tenant AND epoch = :epoch AND last_seq = :after
     AND ended_at IS NULL"""
 ADD_EVENT = "INSERT INTO events (response_id, seq, body) VALUES (?, ?, ?)"
-FIND_LOG = """
-SELECT last_seq, ended_at, swept FROM responses WHERE id = :id AND tenant = :tenant"""
-READ_EVENTS = """
-SELECT seq, body FROM events WHERE response_id = :id AND seq > :after ORDER BY seq LIMIT :limit"""
+FIND_LOG = "SELECT last_seq, ended_at, swept FROM responses WHERE id = :id AND tenant = :tenant"
+READ_EVENTS = "SELECT seq, body FROM events WHERE response_id = :id AND seq > :after ORDER BY seq LIMIT :limit"
 HAS_NEWS = "SELECT last_seq > :after OR ended_at IS NOT NULL FROM responses WHERE id = :id"
 
 # `swept` counts deleted events, so a log is empty when it is above `last_seq`.
@@ -169,15 +165,12 @@ INSERT INTO conversation_items (tenant, conversation, position, id, type, role, 
 VALUES (:tenant, :list, :position, :id, :type, :role, :content, :rest)"""
 DELETE_CONVERSATION_ITEM = "DELETE FROM conversation_items WHERE tenant = :tenant AND conversation = :list AND id = :id"
 
-FIND_CONVERSATION_ITEM = """
-SELECT * FROM conversation_items
-WHERE tenant = :tenant AND conversation = :list AND id = :id"""
+FIND_CONVERSATION_ITEM = "SELECT * FROM conversation_items WHERE tenant = :tenant AND conversation = :list AND id = :id"
 CONVERSATION_POSITION = FIND_CONVERSATION_ITEM.replace("*", "position")
-CONVERSATION_ASCENDING = """
+CONVERSATION_PAGE = """
 SELECT * FROM conversation_items
 WHERE tenant = :tenant AND conversation = :list AND position > :low AND position < :high
 ORDER BY position LIMIT :limit"""
-CONVERSATION_DESCENDING = CONVERSATION_ASCENDING.replace("ORDER BY position", "ORDER BY position DESC")
 
 
 def response_to_row(response: Response, now: int, tenant: str) -> Row:
@@ -194,12 +187,16 @@ def response_to_row(response: Response, now: int, tenant: str) -> Row:
 
 def response_from_row(row: sqlite3.Row) -> StoredResponse:
     """Return the response of a row and the store's own data."""
-    fields: Row = {name: row[name] for name in SCALAR_COLUMNS}
-    fields |= {name: bool(row[name]) for name in FLAG_COLUMNS}
-    fields |= {name: _from_json(row[name]) for name in JSON_COLUMNS}
-    fields["user"] = row["user_id"]
-    response = decode(Response, fields | msgspec.json.decode(row["rest"], type=Row))
+    response = decode(Response, fields_from_row(row) | msgspec.json.decode(row["rest"], type=Row))
     return StoredResponse(response, row["request"], row["conversation"], row["epoch"], row["last_seq"])
+
+
+def fields_from_row(row: sqlite3.Row) -> Row:
+    """Return the fields of a response that have a column of their own."""
+    fields: Row = {name: row[name] for name in SCALAR_COLUMNS}
+    fields |= {name: bool(row[name]) for name in FLAG_COLUMNS if row[name] is not None}
+    fields |= {name: _from_json(row[name]) for name in JSON_COLUMNS}
+    return fields | {"user": row["user_id"]}
 
 
 def item_to_row(item: Item) -> Row:

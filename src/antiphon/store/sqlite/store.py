@@ -1,5 +1,6 @@
 """`SqliteStore`: a store in one SQLite file, with no server to install and no setup."""
 
+import asyncio
 import logging
 import sqlite3
 import time
@@ -75,12 +76,8 @@ class SqliteStore:
         return await self.database.read(operations.find_item, id, tenant)
 
     async def delete(self, id: str, *, tenant: str = "") -> bool:
-        values = {"id": id, "tenant": tenant}
-        return await self.database.write(
-            lambda connection: connection.execute(sql.DELETE_RESPONSE, values).rowcount > 0,
-            partial(self.notifier.notify, id),
-            deletes=True,
-        )
+        notify = partial(self.notifier.notify, id)
+        return await self._execute(sql.DELETE_RESPONSE, notify, id=id, tenant=tenant)
 
     async def release_key(self, id: str, *, tenant: str = "") -> None:
         await self._execute(sql.RELEASE_KEY, id=id, tenant=tenant)
@@ -127,7 +124,7 @@ class SqliteStore:
         with self.notifier.subscribe(id) as notification:
             news = await self._find(sql.HAS_NEWS, itemgetter(0), id=id, after=after)
             if news == 0:  # and not None: a response that is gone has news
-                await base.wait_for_notification(notification)
+                await asyncio.wait([notification], timeout=base.POLL_SECONDS)
 
     async def save_conversation(self, conversation: base.StoredConversation, *, tenant: str = "") -> None:
         id, created_at, metadata = conversation.id, conversation.created_at, encode(conversation.metadata).decode()
@@ -169,10 +166,11 @@ class SqliteStore:
 
         return await self.database.read(query)
 
-    async def _execute(self, statement: str, **values: object) -> bool:
+    async def _execute(self, statement: str, on_commit: Callable[[], None] | None = None, **values: object) -> bool:
         """Execute one statement; return whether it changed a row."""
         return await self.database.write(
             lambda connection: connection.execute(statement, values).rowcount > 0,
+            on_commit,
             deletes=statement.startswith("DELETE"),
         )
 
