@@ -102,6 +102,8 @@ class Dialect:
     """Encodes events, responses and errors as the specification says."""
 
     name = "specification"
+    has_openai_errors: ClassVar[bool] = False
+    """Whether error types have OpenAI's names, and messages no slugs."""
 
     def __init__(self, include: frozenset[str] = frozenset()) -> None:
         self._hides_encrypted_content = INCLUDE_ENCRYPTED_REASONING not in include
@@ -179,7 +181,10 @@ class Dialect:
         return replace(item, encrypted_content=UNSET) if is_encrypted and self._hides_encrypted_content else item
 
     def _rename_error(self, payload: ErrorPayload) -> ErrorPayload:
-        return payload
+        if not self.has_openai_errors:
+            return payload
+        type = OPENAI_ERROR_TYPES.get(payload.type, payload.type)
+        return replace(payload, type=type, message=SLUG_PATTERN.sub("", payload.message))
 
     def _adapt_echo(self, response: Response) -> Response:
         """Change the echoed request fields to the values that the dialect allows."""
@@ -220,6 +225,7 @@ class OpenAIDialect(Dialect):
     """Encodes events, responses and errors as OpenAI does."""
 
     name = "openai"
+    has_openai_errors = True
 
     def encode_sse(self, event: Event) -> bytes:
         if isinstance(event, OutputTextDelta) and event.logprobs is UNSET:
@@ -245,9 +251,6 @@ class OpenAIDialect(Dialect):
         if b'"openai:' not in data:
             return data
         return encode(to_builtins(value, lambda name: name.removeprefix(SLUG)))
-
-    def _rename_error(self, payload: ErrorPayload) -> ErrorPayload:
-        return rename_openai_error(payload)
 
     def _adapt_echo(self, response: Response) -> Response:
         if response.user is UNSET:
@@ -280,12 +283,6 @@ class OpenAIDialect(Dialect):
         events.ReasoningDelta: _encode_reasoning,
         events.ReasoningDone: _encode_reasoning,
     }
-
-
-def rename_openai_error(payload: ErrorPayload) -> ErrorPayload:
-    """Return an error with OpenAI's type name, and without slugs in its message."""
-    type = OPENAI_ERROR_TYPES.get(payload.type, payload.type)
-    return replace(payload, type=type, message=SLUG_PATTERN.sub("", payload.message))
 
 
 def failure_payload(response: Response) -> ErrorPayload:

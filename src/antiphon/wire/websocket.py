@@ -90,12 +90,9 @@ def check_lane(name: object) -> str:
         return ""
     if isinstance(name, str) and LANE_NAME.fullmatch(name):
         return name
-    raise RequestError(
-        "A 'stream_id' is 1 to 256 letters, digits, underscores, hyphens and periods. "
-        "Leave it out for the default lane.",
-        param="stream_id",
-        code="invalid_stream_id",
-    )
+    message = "A 'stream_id' is 1 to 256 letters, digits, underscores, hyphens and periods. "
+    message += "Leave it out for the default lane."
+    raise RequestError(message, param="stream_id", code="invalid_stream_id")
 
 
 def check_foreground(fields: Mapping[str, object]) -> None:

@@ -16,13 +16,12 @@ from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from antiphon.protocol import events, items
-from antiphon.protocol.errors import ErrorPayload
 from antiphon.protocol.events import Event, LifecycleEvent, OutputTextDelta
 from antiphon.protocol.request import Request
 from antiphon.protocol.response import Response, ResponseUsage
 from antiphon.protocol.struct import encode, to_builtins
 from antiphon.wire.chat.request import ChatRequest
-from antiphon.wire.openresponses import Dialect, EncodedEvent, failure_payload, rename_openai_error
+from antiphon.wire.openresponses import Dialect, EncodedEvent, failure_payload
 
 SEPARATOR = "\n\n"
 """Between two messages, and between two pieces of reasoning."""
@@ -175,6 +174,7 @@ class ChatDialect(Dialect):
     """Writes one response as a chat. Chunks depend on earlier ones: create one per response."""
 
     name = "chat"
+    has_openai_errors = True
 
     def __init__(self, request: ChatRequest = EMPTY_REQUEST) -> None:
         super().__init__()
@@ -217,9 +217,6 @@ class ChatDialect(Dialect):
 
     def param_name(self, name: str) -> str:
         return self._request.param_name(name)
-
-    def _rename_error(self, payload: ErrorPayload) -> ErrorPayload:
-        return rename_openai_error(payload)
 
     def _encode_chunks(self, event: Event) -> list[bytes]:
         write = self.CHUNK_ENCODERS.get(type(event))

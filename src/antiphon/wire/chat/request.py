@@ -241,12 +241,9 @@ class Transcript:
         """Return our id of the call that a message answers; raises RequestError."""
         if found := self._call_ids.get(id):
             return found
-        raise RequestError(
-            f"No call '{id.removeprefix(BY_NAME)[:80]}' comes before this message. "
-            "Send the assistant's message with the call first.",
-            param=param,
-            code="function_call_not_found",
-        )
+        message = f"No call '{id.removeprefix(BY_NAME)[:80]}' comes before this message. "
+        message += "Send the assistant's message with the call first."
+        raise RequestError(message, param=param, code="function_call_not_found")
 
     def _new_call_id(self, id: str, key: str = "") -> str:
         """Return an id that no earlier call has; messages that answer the call give `id`, or else `key`."""

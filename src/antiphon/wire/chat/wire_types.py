@@ -3,7 +3,7 @@
 These types check shapes only; `request.py` gives them a meaning. Other fields go to `extra`.
 """
 
-from typing import Annotated, Literal, cast
+from typing import Annotated, Literal
 
 from msgspec import Meta, field
 
@@ -18,7 +18,7 @@ from antiphon.protocol.request import (
     TextFormat,
     Verbosity,
 )
-from antiphon.protocol.struct import ExtensionStruct, ProtocolStruct
+from antiphon.protocol.struct import ExtensionStruct, ProtocolStruct, as_array, as_object
 from antiphon.protocol.tools import ToolChoiceMode
 
 Role = Literal["system", "developer", "user", "assistant", "tool", "function"]
@@ -122,17 +122,13 @@ class Message(ProtocolStruct):
     @classmethod
     def normalize(cls, raw: dict[str, object], path: str) -> dict[str, object]:
         """Accept calls without a type, which many servers send."""
-        calls = raw.get("tool_calls")
-        if not isinstance(calls, list):
-            return raw
-        return raw | {"tool_calls": [_add_call_type(call) for call in cast("list[object]", calls)]}
+        calls = [_add_call_type(call) for call in as_array(raw.get("tool_calls"))]
+        return raw | {"tool_calls": calls} if calls else raw
 
 
 def _add_call_type(call: object) -> object:
-    if not isinstance(call, dict):
-        return call
-    fields = cast("dict[str, object]", call)
-    return fields | {"type": fields.get("type") or "function"} if "function" in fields else fields
+    fields = as_object(call)
+    return fields | {"type": fields.get("type") or "function"} if "function" in fields else call
 
 
 class Function(ProtocolStruct):
