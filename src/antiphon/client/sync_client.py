@@ -215,9 +215,7 @@ class SyncStream(SyncResource[Stream]):
         """The response as far as it is known, also after an error; raises AntiphonError before the first event."""
         return self.wrapped.response
 
-    def final(self) -> Response:
-        """Read to the end and return the response; its status may be failed or incomplete."""
-        return self.loop_thread.run(self.wrapped.final())
+    final = make_sync(Stream.final)
 
 
 class SyncAgentRun(SyncWrapper["AgentRun"]):

@@ -31,14 +31,13 @@ class ContextStrategy(Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         for name in ("tool_result_token_limit", "tool_round_limit"):
             if (limit := getattr(self, name)) < 1:
-                raise _invalid_option_error(name, f"must be at least 1, not {limit}")
+                raise _invalid_option_error(f"context_strategy.{name}", f"must be at least 1, not {limit}")
         if not 0 < self.rebudget_threshold <= 1:
             reason = f"must be over 0 and at most 1, not {self.rebudget_threshold}"
-            raise _invalid_option_error("rebudget_threshold", reason)
+            raise _invalid_option_error("context_strategy.rebudget_threshold", reason)
 
 
-def _invalid_option_error(name: str, reason: str) -> RequestError:
-    param = f"context_strategy.{name}"
+def _invalid_option_error(param: str, reason: str) -> RequestError:
     return RequestError(f"Invalid '{param}': it {reason}.", param=param, code="invalid_value")
 
 
@@ -47,8 +46,7 @@ class ContextBudget:
 
     def __init__(self, size: int, completion: int = COMPLETION_TOKENS) -> None:
         if size < 1:
-            message = f"Invalid 'context_window': it must be at least 1, not {size}."
-            raise RequestError(message, param="context_window", code="invalid_value")
+            raise _invalid_option_error("context_window", f"must be at least 1, not {size}")
         # If the answer alone would fill the window, input and answer get one half each.
         answer = completion if completion < size else size // 2
         self.limit = max(1, (size - answer) * 95 // 100)
