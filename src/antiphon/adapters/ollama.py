@@ -20,14 +20,14 @@ from antiphon.adapters.conversation import (
     split_turns,
 )
 from antiphon.adapters.errors import ErrorInfo, parse_error
-from antiphon.adapters.features import EFFORTS_LOW_TO_HIGH, nearest_effort, wants_logprobs
+from antiphon.adapters.features import EFFORTS_LOW_TO_HIGH, format_feature, nearest_effort, wants_logprobs
 from antiphon.adapters.json_access import drop_empty, parse_arguments, to_json_text
 from antiphon.adapters.media import TokenLogprob, convert_logprobs, read_image
 from antiphon.protocol import parts
 from antiphon.protocol.errors import UpstreamError
 from antiphon.protocol.items import Content, FunctionCallOutput, InputImage, Message, Reasoning, content_text
 from antiphon.protocol.parts import Part
-from antiphon.protocol.request import JsonSchemaFormat, Request
+from antiphon.protocol.request import JsonSchemaFormat
 from antiphon.protocol.struct import JsonObject, drop_none
 from antiphon.protocol.tools import FunctionTool
 from antiphon.transport.request import Upstream
@@ -102,14 +102,15 @@ class Ollama(Adapter):
 
 def encode_body(prompt: Prompt) -> JsonObject:
     """Encode a prompt; raises RequestError."""
-    request = prompt.request
+    request, format = prompt.request, prompt.request.text.format
+    schema = format.schema if isinstance(format, JsonSchemaFormat) else None
     options: JsonObject = {name: getattr(request, name) for name in SAMPLING_OPTIONS}
     body: JsonObject = {
         "model": prompt.model,
         "messages": encode_messages(prompt),
         "stream": prompt.stream,
         "options": drop_none(options | {"num_predict": request.max_output_tokens}),
-        "format": encode_format(request),
+        "format": schema or ("json" if format_feature(request) else None),
         "think": encode_think(prompt),
         "tools": [encode_tool(tool) for tool in request.tools if isinstance(tool, FunctionTool)],
         "logprobs": wants_logprobs(request) or None,
@@ -179,14 +180,6 @@ def encode_content(prompt: Prompt, item: Message | FunctionCallOutput) -> JsonOb
 def encode_tool(tool: FunctionTool) -> JsonObject:
     function = drop_empty({"name": tool.name, "description": tool.description})
     return {"type": "function", "function": function | {"parameters": tool.parameters or EMPTY_SCHEMA}}
-
-
-def encode_format(request: Request) -> object:
-    """Encode the text format: a schema, `json`, or None for plain text."""
-    format = request.text.format
-    if isinstance(format, JsonSchemaFormat) and format.schema:
-        return format.schema
-    return None if format.type == "text" else "json"
 
 
 def encode_think(prompt: Prompt) -> bool | str | None:

@@ -10,7 +10,8 @@ from openai.types.responses import Response as OpenAIResponse
 from openai.types.responses import ResponseCompletedEvent, ResponseIncompleteEvent
 
 from antiphon.adapters.base import Provider
-from antiphon.adapters.open_responses.adapter import REASONS, OpenResponses
+from antiphon.adapters.open_responses.adapter import OpenResponses
+from antiphon.adapters.open_responses.decode import REASONS
 from antiphon.protocol import parts
 from antiphon.protocol.events import Event, OutputItemAdded, OutputItemDone
 from antiphon.protocol.items import ExtensionItem, FunctionCall, Message, Reasoning

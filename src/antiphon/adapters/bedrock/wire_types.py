@@ -28,7 +28,6 @@ class Citation(Struct, rename="camel", gc=False):
 
     title: str | None = None
     source: str | None = None
-    source_content: object = None
     location: dict[str, object] | None = None
 
 

@@ -15,7 +15,6 @@ from antiphon.adapters.base import Adapter, Decoder, Prompt, Provider
 from antiphon.adapters.conversation import make_legal_name
 from antiphon.adapters.errors import ErrorInfo, parse_error
 from antiphon.adapters.json_access import normalize_arguments
-from antiphon.adapters.open_responses.decode import REASONS as REASONS
 from antiphon.adapters.open_responses.decode import SLUG, UNSEALED_REASONING, OpenResponsesDecoder
 from antiphon.adapters.openai_chat.servers import is_openai
 from antiphon.adapters.registry import PRIVATE_SLUGS, make_adapter
