@@ -18,20 +18,9 @@ from antiphon.adapters.base import MAX_EVENT_BYTES, TRUNCATION_REASONS, Adapter,
 from antiphon.adapters.errors import parse_error
 from antiphon.adapters.json_access import decode_as, to_json_text
 from antiphon.adapters.media import convert_logprobs
+from antiphon.adapters.openai_chat import wire_types
 from antiphon.adapters.openai_chat.fast_text import ChatTextFastPath
-from antiphon.adapters.openai_chat.wire_types import (
-    AnnotationBody,
-    ChatSeal,
-    Choice,
-    Chunk,
-    ContentPiece,
-    Function,
-    Logprobs,
-    MessageDelta,
-    ToolCallFragment,
-    Usage,
-    read_chunk,
-)
+from antiphon.adapters.openai_chat.wire_types import ChatSeal, Logprobs, MessageDelta, ToolCallFragment, read_chunk
 from antiphon.protocol import items, parts
 from antiphon.protocol.items import CUSTOM_TOOL_CALL, MAX_CALL_ID_LENGTH, ExtensionItem, ItemStatus
 from antiphon.protocol.parts import Part
@@ -216,7 +205,7 @@ class ToolCalls:
         """Yield the parts for some fragments."""
         for position, fragment in enumerate(fragments):
             index = position if fragment.index is None or self.by_position else fragment.index
-            function = fragment.custom or fragment.function or Function()
+            function = fragment.custom or fragment.function or wire_types.Function()
             id, name = fragment.id or "", function.name or ""
             arguments = to_json_text(function.arguments or function.input or "")
             call = self._by_index.get(index)
@@ -265,7 +254,7 @@ TEXT_PIECES = frozenset({"text", "thinking", "refusal"})
 
 def text_in_chunk(data: bytes) -> object:
     """Return the text of a chunk's first choice."""
-    delta = (read_chunk(data).choices or [Choice()])[0].delta
+    delta = (read_chunk(data).choices or [wire_types.Choice()])[0].delta
     return delta and delta.content
 
 
@@ -339,10 +328,10 @@ class ChatDecoder(Decoder):
             decoded += self._finish_parts(None)
         return decoded
 
-    def _decode(self, chunk: Chunk, data: bytes) -> list[Part]:
+    def _decode(self, chunk: wire_types.Chunk, data: bytes) -> list[Part]:
         if chunk.error or chunk.object == "error":
             return [self._failure(parse_error_data(data))]
-        extras = chunk.x_groq or Chunk()
+        extras = chunk.x_groq or wire_types.Chunk()
         if extras.error:
             return [self._failure({"error": extras.error})]
         decoded: list[Part] = []
@@ -354,7 +343,7 @@ class ChatDecoder(Decoder):
             decoded.append(usage_part(usage))
         return decoded
 
-    def _decode_choice(self, choice: Choice, decoded: list[Part]) -> None:
+    def _decode_choice(self, choice: wire_types.Choice, decoded: list[Part]) -> None:
         if choice.error:
             decoded.append(self._failure({"error": choice.error}))
             return
@@ -394,7 +383,7 @@ class ChatDecoder(Decoder):
         if message.images or message.audio or has_unsupported_pieces(message.content):
             decoded += self.unsupported_output_parts()
 
-    def _decode_pieces(self, pieces: list[ContentPiece], decoded: list[Part]) -> None:
+    def _decode_pieces(self, pieces: list[wire_types.ContentPiece], decoded: list[Part]) -> None:
         before = len(decoded)
         for piece in pieces:
             thinking = piece.thinking
@@ -432,7 +421,7 @@ def parse_error_data(data: bytes) -> object:
         return {"error": data.decode(errors="replace")}
 
 
-def usage_part(usage: Usage) -> parts.Usage:
+def usage_part(usage: wire_types.Usage) -> parts.Usage:
     """Convert token counts. The prompt's tokens include the cached ones.
 
     Some servers, such as xAI's, count reasoning tokens only in the total.
@@ -446,7 +435,7 @@ def usage_part(usage: Usage) -> parts.Usage:
     return parts.Usage(given, made, cached, written.reasoning_tokens if written else None)
 
 
-def citation_parts(annotations: list[AnnotationBody]) -> Iterable[Part]:
+def citation_parts(annotations: list[wire_types.AnnotationBody]) -> Iterable[Part]:
     """Yield the annotations that are citations."""
     for note in annotations:
         if cited := note.url_citation:
@@ -455,7 +444,7 @@ def citation_parts(annotations: list[AnnotationBody]) -> Iterable[Part]:
             yield parts.Annotation(citation)
 
 
-def has_unsupported_pieces(content: list[ContentPiece] | str | None) -> bool:
+def has_unsupported_pieces(content: list[wire_types.ContentPiece] | str | None) -> bool:
     """Return whether any content piece, or any piece of its thinking, is not text."""
     return isinstance(content, list) and any(
         has_unsupported_pieces(piece.thinking)

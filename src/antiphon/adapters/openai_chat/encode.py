@@ -26,23 +26,7 @@ from antiphon.adapters.json_access import decode_as, drop_empty, normalize_argum
 from antiphon.adapters.media import read_file, read_image
 from antiphon.adapters.openai_chat.servers import ChatServer
 from antiphon.adapters.openai_chat.wire_types import ChatSeal
-from antiphon.protocol.items import (
-    CUSTOM_TOOL_CALL,
-    Content,
-    ExtensionContent,
-    ExtensionItem,
-    FunctionCall,
-    FunctionCallOutput,
-    InputFile,
-    InputImage,
-    InputVideo,
-    Item,
-    Message,
-    Reasoning,
-    RefusalContent,
-    call_key,
-    content_text,
-)
+from antiphon.protocol import items
 from antiphon.protocol.struct import JsonObject
 from antiphon.protocol.tools import CustomCallFields, decode_custom_call
 
@@ -68,14 +52,14 @@ class ChatMessagesEncoder:
         for turn, with_reasoning in zip(turns, turns_with_reasoning(turns), strict=True):
             match turn.role:
                 case "assistant":
-                    self._add_assistant(turn.items, with_reasoning=with_reasoning)
+                    self._add_assistant(turn, with_reasoning=with_reasoning)
                 case "tool":
                     self._add_outputs(turn.outputs)
                 case "system":
                     role = self._server.system_role
-                    self._add_messages(turn.items, role, lambda part: [text_part(system_text(part))])
+                    self._add_messages(turn, role, lambda part: [text_part(system_text(part))])
                 case "user":
-                    self._add_messages(turn.items, "user", self._encode_part)
+                    self._add_messages(turn, "user", self._encode_part)
         if not self._messages:
             raise self._prompt.unsupported_error(EMPTY_CONVERSATION, "input")
         return self._messages
@@ -83,24 +67,26 @@ class ChatMessagesEncoder:
     def _add_message(self, role: str, content: object, **more: object) -> None:
         self._messages.append({"role": role, "content": content, **more})
 
-    def _add_messages(self, items: Sequence[Item], role: str, encode: Callable[[Content], list[JsonObject]]) -> None:
-        for item in items:
-            if isinstance(item, Message):
+    def _add_messages(
+        self, turn: ConversationTurn, role: str, encode: Callable[[items.Content], list[JsonObject]]
+    ) -> None:
+        for item in turn.items:
+            if isinstance(item, items.Message):
                 self._add_message(role, collapse_content(encode_pieces(self._prompt, item, encode)))
 
-    def _add_assistant(self, items: Sequence[Item], *, with_reasoning: bool) -> None:
+    def _add_assistant(self, turn: ConversationTurn, *, with_reasoning: bool) -> None:
         message = AssistantMessage()
-        for item in items:
+        for item in turn.items:
             match item:
-                case Message():
+                case items.Message():
                     message.content += self._encode_parts(item)
-                case FunctionCall():
+                case items.FunctionCall():
                     call = self._encode_call(item.call_id, item.name, item.arguments)
                     message.calls.append((item.call_id, call))
-                case Reasoning() if with_reasoning:
+                case items.Reasoning() if with_reasoning:
                     seal = decode_as(ChatSeal, item.encrypted_content)
                     message.add_reasoning(item, seal or ChatSeal(field=self._server.reasoning_field))
-                case ExtensionItem(type=t) if t == CUSTOM_TOOL_CALL:
+                case items.ExtensionItem(type=t) if t == items.CUSTOM_TOOL_CALL:
                     custom = decode_custom_call(item)
                     message.calls.append((custom.call_id, self._encode_custom_call(custom)))
                 case _:
@@ -126,7 +112,7 @@ class ChatMessagesEncoder:
             return make_legal_id(call_id, SHORT_CALL_ID, "", 9)
         return make_legal_id(call_id, LEGAL_CALL_ID)
 
-    def _add_outputs(self, outputs: Iterable[FunctionCallOutput]) -> None:
+    def _add_outputs(self, outputs: Iterable[items.FunctionCallOutput]) -> None:
         attachments: list[JsonObject] = []
         for item in outputs:
             content = item.output
@@ -142,25 +128,25 @@ class ChatMessagesEncoder:
         if attachments:
             self._add_message("user", attachments)
 
-    def _encode_parts(self, item: Message | FunctionCallOutput) -> list[JsonObject]:
+    def _encode_parts(self, item: items.Message | items.FunctionCallOutput) -> list[JsonObject]:
         return encode_pieces(self._prompt, item, self._encode_part)
 
-    def _encode_part(self, part: Content) -> list[JsonObject]:
+    def _encode_part(self, part: items.Content) -> list[JsonObject]:
         match part:
-            case InputImage():
+            case items.InputImage():
                 return [self._encode_image(part)]
-            case InputFile():
+            case items.InputFile():
                 return [{"type": "file", "file": encode_file(part)}]
-            case InputVideo():
+            case items.InputVideo():
                 return [{"type": "video_url", "video_url": {"url": part.video_url}}]
-            case ExtensionContent():
+            case items.ExtensionContent():
                 return [{"type": "input_audio", "input_audio": part.get("input_audio")}]
-            case RefusalContent() if self._server.has_openai_extensions:
+            case items.RefusalContent() if self._server.has_openai_extensions:
                 return [{"type": "refusal", "refusal": part.refusal}]
             case _:
-                return [text_part(content_text(part))]
+                return [text_part(items.content_text(part))]
 
-    def _encode_image(self, part: InputImage) -> JsonObject:
+    def _encode_image(self, part: items.InputImage) -> JsonObject:
         image = read_image(part)
         if image.id:
             raise ValueError("images have no ids in this dialect; send a data URL or an address")
@@ -182,9 +168,9 @@ class AssistantMessage:
         self.call_extras: dict[str | int, JsonObject] = {}
         """The `extra_content` of calls, by `call_id` or by the call's position."""
 
-    def add_reasoning(self, item: Reasoning, seal: ChatSeal) -> None:
+    def add_reasoning(self, item: items.Reasoning, seal: ChatSeal) -> None:
         """Add reasoning in the field it came in, with the details that came with it."""
-        text = "".join(map(content_text, item.content or ()))
+        text = "".join(map(items.content_text, item.content or ()))
         # Mistral's reasoning is a content piece. All other servers have a field beside the content.
         if seal.field == "content":
             self.content.append({"type": "thinking", "thinking": [text_part(text)]})
@@ -231,11 +217,11 @@ def turns_with_reasoning(turns: Sequence[ConversationTurn]) -> list[bool]:
     """
     # The number of a group is the count of user turns up to it.
     numbers = list(accumulate(turn.role == "user" for turn in turns))
-    with_calls = {number for number, turn in zip(numbers, turns, strict=True) if any(map(call_key, turn.items))}
+    with_calls = {number for number, turn in zip(numbers, turns, strict=True) if any(map(items.call_key, turn.items))}
     return [number in with_calls or number == numbers[-1] for number in numbers]
 
 
-def encode_file(part: InputFile) -> JsonObject:
+def encode_file(part: items.InputFile) -> JsonObject:
     """Encode a file; raises ValueError."""
     file = read_file(part)
     if file.id:

@@ -14,17 +14,8 @@ from typing import Annotated, Literal, cast
 
 from msgspec import Meta, field
 
+from antiphon.protocol import items
 from antiphon.protocol.errors import RequestError
-from antiphon.protocol.items import (
-    FunctionCall,
-    FunctionCallOutput,
-    FunctionName,
-    InputText,
-    Item,
-    Message,
-    OutputText,
-    Reasoning,
-)
 from antiphon.protocol.json_schema import is_array, is_object
 from antiphon.protocol.request import JsonObjectFormat, JsonSchemaFormat, OutputFormat, Request, TextConfig, TextFormat
 from antiphon.protocol.response import ResponseWarning
@@ -83,26 +74,26 @@ def is_same_json(one: object, other: object) -> bool:
     return isinstance(one, bool) == isinstance(other, bool) and one == other
 
 
-def assistant_message(items: Sequence[Item]) -> Json:
+def assistant_message(output: Sequence[items.Item]) -> Json:
     """Return a response's items, in the order of their appearance, as an assistant message.
 
     Calls that the response itself answers, and incomplete calls, are left out.
     """
-    answered = {item.call_id for item in items if isinstance(item, FunctionCallOutput)}
+    answered = {item.call_id for item in output if isinstance(item, items.FunctionCallOutput)}
     text = ""
     calls: list[Json] = []
     before_text: list[str] = []
     before_call: list[str] = []
-    for item in items:
+    for item in output:
         match item:
-            case Message():
+            case items.Message():
                 # The reasoning so far preceded the text, not a call.
                 if item.text and not (text or calls):
                     before_text, before_call = before_call, []
                 text += item.text
-            case Reasoning(encrypted_content=str(sealed)):
+            case items.Reasoning(encrypted_content=str(sealed)):
                 before_call.append(sealed)
-            case FunctionCall() if item.call_id not in answered and item.status != "incomplete":
+            case items.FunctionCall() if item.call_id not in answered and item.status != "incomplete":
                 reasoning = {BEFORE_TEXT: before_text, BEFORE_CALL: before_call}
                 calls.append(_encode_call(len(calls), item, reasoning))
                 before_text, before_call = [], []
@@ -111,7 +102,7 @@ def assistant_message(items: Sequence[Item]) -> Json:
     return {"role": "assistant", "content": text, "toolCalls": calls}
 
 
-def _encode_call(index: int, call: FunctionCall, reasoning: Mapping[str, list[str]]) -> Json:
+def _encode_call(index: int, call: items.FunctionCall, reasoning: Mapping[str, list[str]]) -> Json:
     function = {"name": call.name, "arguments": call.arguments}
     encoded: Json = {"index": index, "id": call.call_id, "type": "function", "function": function}
     stored = {place: sealed for place, sealed in reasoning.items() if sealed}
@@ -174,7 +165,7 @@ class HashbrownMessage(ProtocolStruct):
 class HashbrownTool(ProtocolStruct):
     """A function that the client runs."""
 
-    name: FunctionName
+    name: items.FunctionName
     description: str | None = None
     parameters: dict[str, object] | None = None
 
@@ -289,15 +280,15 @@ class HashbrownTranscript(Transcript):
             case "user":
                 if message.content is None:
                     raise _missing_field_error(f"{path}.content")
-                part = InputText(text=_to_text(message.content))
-                self._add_item(Message(role="user", content=[part]), path)
+                part = items.InputText(text=_to_text(message.content))
+                self._add_item(items.Message(role="user", content=[part]), path)
             case "assistant":
                 self._convert_assistant(message, path)
             case "tool":
                 if message.tool_call_id is None:
                     raise _missing_field_error(f"{path}.toolCallId")
                 id = self._find_call_id(message.tool_call_id, f"{path}.toolCallId")
-                self._add_item(FunctionCallOutput(call_id=id, output=_to_text(message.content)), path)
+                self._add_item(items.FunctionCallOutput(call_id=id, output=_to_text(message.content)), path)
             case "error":
                 pass  # shown by the client to its user; the model never sent it
 
@@ -306,21 +297,21 @@ class HashbrownTranscript(Transcript):
         for call in message.tool_calls:
             self._add_reasoning(call, BEFORE_TEXT, path)
         if text := _to_text(message.content):
-            part = OutputText(text=text)
-            self._add_item(Message(role="assistant", content=[part]), path)
+            part = items.OutputText(text=text)
+            self._add_item(items.Message(role="assistant", content=[part]), path)
         for index, call in enumerate(message.tool_calls):
             place = f"{path}.toolCalls[{index}]"
             self._add_reasoning(call, BEFORE_CALL, place)
             # An empty string is not JSON, and some providers reject it.
             arguments = _to_text(call.function.arguments) or "{}"
             id = self._new_call_id(call.id)
-            self._add_item(FunctionCall(call_id=id, name=call.function.name, arguments=arguments), place)
+            self._add_item(items.FunctionCall(call_id=id, name=call.function.name, arguments=arguments), place)
             if call.metadata and call.metadata.keys() - {METADATA_KEY}:
                 self.unused_fields.append(f"{place}.metadata")
 
     def _add_reasoning(self, call: HashbrownToolCall, when: str, path: str) -> None:
         for sealed in read_sealed_reasoning(call.metadata, when):
-            self._add_item(Reasoning(encrypted_content=sealed), path)
+            self._add_item(items.Reasoning(encrypted_content=sealed), path)
 
 
 def _missing_field_error(path: str) -> RequestError:
