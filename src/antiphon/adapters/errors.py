@@ -28,12 +28,10 @@ class ErrorInfo(Struct, frozen=True):
 TRUNCATED = ErrorInfo("the answer was cut short.", "model_error", "upstream_cut")
 
 TYPE_BY_STATUS = {
-    400: "invalid_request",
+    **dict.fromkeys((400, 413, 422), "invalid_request"),
     401: "authentication_error",
     403: "permission_denied",
     404: "not_found",
-    413: "invalid_request",
-    422: "invalid_request",
     429: "too_many_requests",
 }
 STATUS_BY_CODE = {

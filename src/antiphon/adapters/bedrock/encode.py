@@ -188,8 +188,7 @@ class ConverseEncoder:
 
     def _unique_document_name(self, name: str) -> str:
         """Return a name that Bedrock accepts and that no other document has."""
-        legal = ILLEGAL_NAME_CHARACTERS.sub(" ", name).strip()[:MAX_DOCUMENT_NAME].strip()
-        legal = legal or "document"
+        legal = ILLEGAL_NAME_CHARACTERS.sub(" ", name).strip()[:MAX_DOCUMENT_NAME].strip() or "document"
         unique, number = legal, 1
         while unique.lower() in self._document_names:
             number += 1

@@ -20,21 +20,14 @@ from antiphon.protocol.parts import Finish, Part, Reason, Reasoning
 from antiphon.protocol.struct import as_object
 from antiphon.wire import sse
 
+FILTER_REASONS = """SAFETY RECITATION LANGUAGE BLOCKLIST PROHIBITED_CONTENT SPII MODEL_ARMOR IMAGE_SAFETY
+    IMAGE_PROHIBITED_CONTENT IMAGE_RECITATION""".split()
 REASONS: dict[str, Reason] = {
     "STOP": "stop",
     "FINISH_REASON_UNSPECIFIED": "stop",
     "MAX_TOKENS": "length",
     "CONTINUATION": "length",
-    "SAFETY": "content_filter",
-    "RECITATION": "content_filter",
-    "LANGUAGE": "content_filter",
-    "BLOCKLIST": "content_filter",
-    "PROHIBITED_CONTENT": "content_filter",
-    "SPII": "content_filter",
-    "MODEL_ARMOR": "content_filter",
-    "IMAGE_SAFETY": "content_filter",
-    "IMAGE_PROHIBITED_CONTENT": "content_filter",
-    "IMAGE_RECITATION": "content_filter",
+    **dict.fromkeys(FILTER_REASONS, "content_filter"),
 }
 FAILURE_REASONS = {
     "MALFORMED_FUNCTION_CALL": "the model made a malformed call.",

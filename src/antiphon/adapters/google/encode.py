@@ -79,8 +79,7 @@ def _encode_tools(prompt: Prompt) -> list[JsonObject]:
     hosted: list[JsonObject] = []
     for index, tool in enumerate(prompt.request.tools):
         if isinstance(tool, FunctionTool):
-            description, schema = tool.description or None, tool.parameters
-            fields = {"description": description, "parametersJsonSchema": schema}
+            fields = {"description": tool.description or None, "parametersJsonSchema": tool.parameters}
             functions.append({"name": tool.name, **drop_none(fields)})
         # The mode NONE applies to functions only, so hosted tools are left out.
         elif prompt.request.tool_choice == "none":
