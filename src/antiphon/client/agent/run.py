@@ -108,11 +108,8 @@ class AgentOptions(Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         if self.use_responses_websocket and self.use_responses_api is not True:
-            raise RequestError(
-                "use_responses_websocket needs use_responses_api=True: only the Responses API "
-                "has a WebSocket. Set both, or neither.",
-                param="use_responses_websocket",
-            )
+            message = "use_responses_websocket needs use_responses_api=True: only the Responses API has a WebSocket. "
+            raise RequestError(f"{message}Set both, or neither.", param="use_responses_websocket")
         for name in ("max_tool_rounds", "parallel_tools"):
             if getattr(self, name) < 1:
                 raise RequestError(f"{name} must be at least 1.", param=name)

@@ -122,8 +122,11 @@ class _CallExecution:
             self._put_progress("executing")
             failure = output = None
             try:
+                if self._tool is None:
+                    raise no_handler_error(self._call.name)
                 # In a task of its own, so that a tool that cancels its task cancels no other.
-                output = build_output(await asyncio.create_task(self._run_tool()))
+                call = asyncio.create_task(self._tool.call(self._call.arguments, self._context))
+                output = build_output(await call)
             except asyncio.CancelledError:
                 self._context.cancelled.set()
                 if is_cancelled():
@@ -138,11 +141,6 @@ class _CallExecution:
             self._put_progress("failed" if outcome.failed else "completed", outcome=outcome)
             self._outcome = outcome
             return outcome
-
-    async def _run_tool(self) -> object:
-        if self._tool is None:
-            raise no_handler_error(self._call.name)
-        return await self._tool.call(self._call.arguments, self._context)
 
     def _put_progress(self, status: CallStatus, value: object = None, outcome: CallOutcome | None = None) -> None:
         # A thread of the tool may report after the call has ended; nobody expects that.

@@ -179,12 +179,9 @@ class Tool:
             return replace(self.declaration, strict=False)
         converted = make_strict(self.parameters)
         if converted.problems:
-            raise RequestError(
-                f"The tool '{self.name}' cannot use strict mode: {converted.summary}. "
-                f"Change the annotation, or disable strict mode: {NON_STRICT_ADVICE}.",
-                param="tools",
-                code="invalid_tool_schema",
-            )
+            message = f"The tool '{self.name}' cannot use strict mode: {converted.summary}. "
+            message += f"Change the annotation, or disable strict mode: {NON_STRICT_ADVICE}."
+            raise RequestError(message, param="tools", code="invalid_tool_schema")
         return replace(self.declaration, parameters=converted.schema, strict=True)
 
     def validate(self, arguments: str) -> Schema:
