@@ -22,14 +22,8 @@ from msgspec.structs import replace
 from antiphon.protocol import events
 from antiphon.protocol.errors import ErrorPayload, RequestError
 from antiphon.protocol.events import Event, LifecycleEvent, OutputTextDelta
-from antiphon.protocol.foreign.lenient import (
-    OPENAI_ANNOTATIONS,
-    OPENAI_CONTENT,
-    OPENAI_ITEMS,
-    OPENAI_TOOLS,
-    SLUG,
-    add_slugs,
-)
+from antiphon.protocol.foreign import lenient
+from antiphon.protocol.foreign.lenient import SLUG, add_slugs
 from antiphon.protocol.items import Item, Reasoning
 from antiphon.protocol.request import (
     INCLUDE_ENCRYPTED_REASONING,
@@ -61,7 +55,8 @@ OPENAI_ERROR_TYPES = {
 """The specification's error types, and OpenAI's."""
 
 # Only before a known name: a provider may be called `openai`, too, and begin its errors with it.
-_NAMES = "|".join(sorted(OPENAI_ITEMS | OPENAI_TOOLS | OPENAI_CONTENT | OPENAI_ANNOTATIONS))
+_OPENAI_TYPES = lenient.OPENAI_ITEMS | lenient.OPENAI_TOOLS | lenient.OPENAI_CONTENT | lenient.OPENAI_ANNOTATIONS
+_NAMES = "|".join(sorted(_OPENAI_TYPES))
 SLUG_PATTERN = re.compile(rf"\b{SLUG}(?=({_NAMES})\b)")
 
 PLACEHOLDER = 2**60

@@ -237,14 +237,15 @@ class ChatDialect(Dialect):
         rest = b"," + encode(extra)[1:] if extra else b"}"
         return self._chunk_prefix + encode(choices) + rest
 
-    def _encode_delta(self, delta: Json, **extra: object) -> list[bytes]:
+    def _encode_delta(
+        self, delta: Json, logprobs: Json | None = None, obfuscation: str | UnsetType = UNSET
+    ) -> list[bytes]:
         """Encode a chunk that adds to the message, and before the first one the role."""
-        if extra:
-            logprobs = extra.pop("logprobs", None)
-            choice: Json = {"index": 0, "delta": delta, "logprobs": logprobs}
-            chunk = self._make_chunk([{**choice, "finish_reason": None}], extra)
-        else:
+        if logprobs is None and obfuscation is UNSET:
             chunk = self._delta_prefix + encode(delta) + self._delta_suffix
+        else:
+            choice: Json = {"index": 0, "delta": delta, "logprobs": logprobs, "finish_reason": None}
+            chunk = self._make_chunk([choice], {} if obfuscation is UNSET else {"obfuscation": obfuscation})
         if self._role_sent:
             return [chunk]
         # The role waits for the first delta, because `content` is null if only calls follow.
@@ -262,7 +263,7 @@ class ChatDialect(Dialect):
 
     def _encode_growth(self, field: str, place: object, delta: str, padding: str | UnsetType = UNSET) -> list[bytes]:
         text = self._separate(field, place, delta)
-        return self._encode_delta({field: text}, **_obfuscation_field(padding)) if text else []
+        return self._encode_delta({field: text}, obfuscation=padding) if text else []
 
     def _encode_text(self, event: OutputTextDelta) -> list[bytes]:
         if event.delta:
@@ -270,7 +271,7 @@ class ChatDialect(Dialect):
         if event.logprobs is UNSET:
             return self._encode_growth("content", event.output_index, event.delta, event.obfuscation)
         text = self._separate("content", event.output_index, event.delta)
-        logprobs = {"content": to_builtins(event.logprobs), "refusal": None}
+        logprobs: Json = {"content": to_builtins(event.logprobs), "refusal": None}
         return self._encode_delta({"content": text} if text else {}, logprobs=logprobs)
 
     def _encode_refusal(self, event: events.RefusalDelta) -> list[bytes]:
@@ -300,7 +301,7 @@ class ChatDialect(Dialect):
         if index is None:
             return []
         call: Json = {"index": index, "function": {"arguments": event.delta}}
-        return self._encode_delta({"tool_calls": [call]}, **_obfuscation_field(event.obfuscation))
+        return self._encode_delta({"tool_calls": [call]}, obfuscation=event.obfuscation)
 
     def _encode_end(self, event: LifecycleEvent) -> list[bytes]:
         response = event.response
@@ -338,7 +339,3 @@ class ChatDialect(Dialect):
         events.ResponseIncomplete: _encode_end,
         events.ResponseFailed: _encode_failure,
     }
-
-
-def _obfuscation_field(padding: str | UnsetType) -> Json:
-    return {} if padding is UNSET else {"obfuscation": padding}

@@ -104,9 +104,7 @@ FRAMED_EVENTS: tuple[type[Event], ...] = (
 CONTENT_FILTER_ERROR = ResponseError(
     code="content_filter", message="A content filter stopped the answer.", type="content_filter"
 )
-TRANSPORT_CODES = frozenset(
-    {"upstream_cut", "upstream_invalid", "upstream_protocol", "upstream_unreachable", "timeout"}
-)
+TRANSPORT_CODES = frozenset("upstream_cut upstream_invalid upstream_protocol upstream_unreachable timeout".split())
 """Our error codes for failures of the connection, which the provider did not report."""
 
 OUR_TYPES = frozenset(get_args(ErrorType)) - {"server_error"}
