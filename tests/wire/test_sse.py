@@ -184,6 +184,13 @@ def test_a_line_in_single_bytes_takes_linear_time() -> None:
     assert read(cut(stream, range(1, len(stream))), 2_000_000) == [SseEvent("message", data)]
 
 
+@pytest.mark.parametrize(("last", "max_event"), [(b"data: x\r\n\r\n", 1_000_000), (b"", 1000)])
+def test_any_number_of_events_can_arrive_at_once_in_the_middle_of_one(last: bytes, max_event: int) -> None:
+    decoder = Decoder(max_event)
+    decoder.feed(b"data: ")
+    assert {event.data for event in decoder.feed(b"x\n\n" + b"data: x\n\n" * 5000 + last)} == {b"x"}
+
+
 def test_done_is_an_event() -> None:
     assert read([DONE_FRAME]) == [SseEvent("message", DONE)]
 

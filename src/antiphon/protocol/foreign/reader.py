@@ -6,7 +6,7 @@ Values are read leniently (`lenient.py`), every event is assigned to its item an
 
 from collections.abc import Callable
 from contextlib import suppress
-from typing import cast
+from typing import Any, cast
 
 from msgspec import UNSET
 from msgspec.structs import replace
@@ -146,15 +146,14 @@ class ForeignReader:
         if self._checker is not None:
             self._checker.close()
 
-    def _delta_event(self, raw: JsonObject) -> Event:
-        last = cast("DeltaEvent", self._last_delta)
-        kind, raw["type"] = type(last), last.type
-        raw["sequence_number"] = self.last_number
+    def _delta_event(self, raw: dict[str, Any]) -> Event:
+        assert self._last_delta is not None  # noqa: S101 - `extend_text` has compared with it
+        raw["type"], raw["sequence_number"] = self._last_delta.type, self.last_number
         raw.pop("stream_id", None)
         try:
-            return cast("Callable[..., Event]", kind)(**raw)
+            return type(self._last_delta)(**raw)
         except TypeError:  # it has an unknown field
-            return self._lenient.read(kind, raw)
+            return self._lenient.read(type(self._last_delta), raw)
 
     def _join_surrogates(self, sent: JsonObject) -> JsonObject:
         """Hold back half of a surrogate pair until the next delta brings the other half."""
