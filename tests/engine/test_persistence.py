@@ -211,10 +211,9 @@ FORK = """
 import os
 from antiphon.engine.persistence import new_id
 new_id("resp")
-child = os.fork()
-print(new_id("resp"), flush=True)
-if child:
+if child := os.fork():
     os.waitpid(child, 0)
+print(new_id("resp"), flush=True)
 """
 
 
