@@ -71,7 +71,8 @@ def joined_texts(items: list) -> tuple[str, str]:
     parts = [part for item in items if isinstance(item, Message) for part in item.content]
     refused = "".join(part.refusal for part in parts if isinstance(part, RefusalContent))
     text = "".join(part.text for part in parts if isinstance(part, OutputText))
-    return re.sub("[\ufffd\U00010000-\U0010ffff]", "", text), refused
+    halves = re.compile("[\ufffd\U00010000-\U0010ffff]")
+    return halves.sub("", text), halves.sub("", refused)
 
 
 def test_text_between_calls_goes_to_the_one_message() -> None:
