@@ -165,7 +165,7 @@ class AsyncClient:
     def input_items(
         self, id: str, *, order: Order = "asc", after: str | None = None, include: Sequence[str] = ()
     ) -> Paginator:
-        """Return the input items of a response, the oldest first; pages are read as needed."""
+        """Return the input items of a response, by default the oldest first; pages are read as needed."""
         return Paginator(self.http, build_path(RESPONSES_PATH, id, "input_items"), order, after, include)
 
     async def models(self) -> list[str]:

@@ -88,7 +88,7 @@ class Background:
                 await self.end_orphan(stored, INTERNAL_ERROR, tenant=tenant)
 
     async def cancel(self, stored: StoredResponse, *, tenant: str) -> Response:
-        """Cancel a response, unless it has ended; return it as it ended."""
+        """Cancel a response, unless it has ended; return it as it ended, at the latest after some seconds."""
         id = stored.response.id
         if job := self._jobs.get(id):
             _cancel_once(job)
@@ -229,7 +229,7 @@ class EventLog(EventSink):
 
 
 async def retry_store(id: str, attempt: Callable[[], Awaitable[T]]) -> T:
-    """Repeat an operation of the store, for as long as it takes, until it succeeds."""
+    """Repeat an operation of the store for as long as it raises StoreError."""
     pauses = chain(RETRY_SECONDS, repeat(RETRY_SECONDS[-1]))
     while True:
         try:

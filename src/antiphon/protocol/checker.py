@@ -1,6 +1,7 @@
 """The checker: applies the rules to a stream of events.
 
 A broken rule is a `RuleViolation`, not an exception, so that a whole stream can be checked at once.
+`foreign.strict` applies it to the streams of other servers, and the tests to our own.
 """
 
 import itertools

@@ -188,7 +188,10 @@ class Synth:
         return self._emitter.take()
 
     def feed(self, part: Part) -> list[Event]:
-        """Return the events that one part causes; there may be none."""
+        """Return the events that one part causes, perhaps none; a Failure ends the response at once.
+
+        Raises LocalProtocolError after the end.
+        """
         return self.feed_all((part,))
 
     def feed_all(self, batch: Iterable[Part]) -> list[Event]:
@@ -224,7 +227,7 @@ class Synth:
         del self._warnings[self._initial_warning_count :]
 
     def end(self) -> list[Event]:
-        """Close every item and emit the terminal event of the finish reason."""
+        """Close every item and emit the terminal event: completed, or incomplete by the finish reason."""
         if self.ended:
             return []
         if reason := INCOMPLETE_REASONS.get(self._finish_reason):

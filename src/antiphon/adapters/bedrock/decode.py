@@ -1,8 +1,8 @@
 """Decodes Converse's responses into parts.
 
 Dialect notes: a stream consists of AWS event-stream messages. Text and reasoning have no start
-event, only calls do; a block's index is its key. The stop reason comes before the usage. A citation
-annotates its whole block. A signature is stored together with the text that it signs.
+event, only calls do; a block's index is its key. In a stream the finish comes before the
+usage. A citation with a URL annotates its whole block. A signature is stored together with the text that it signs.
 """
 
 import base64
@@ -214,7 +214,7 @@ class BedrockDecoder(Decoder):
 
 
 def decode_citation(citation: wire_types.Citation, key: int, length: int) -> Part:
-    """Return a citation as an annotation of its whole block, which has `length` characters."""
+    """Return a citation: one with a URL spans its whole block of `length` characters, others have no place in it."""
     location = citation.location or {}
     url = as_object(location.get("web")).get("url", citation.source)
     if isinstance(url, str) and url.startswith(("https://", "http://")):

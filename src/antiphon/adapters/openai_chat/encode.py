@@ -4,7 +4,8 @@ Dialect notes: one turn of the assistant is one message, with its text before it
 so images and files of an output follow in a user message. Reasoning is sent back to the server it came from, in the
 field it came in, if its turn made calls or if it belongs to the current turn: DeepSeek requires it then and ignores it
 otherwise. DeepSeek also gets reasoning without our seal, as clients of other servers send it. Most servers parse the
-arguments of earlier calls and reject the whole conversation if one of them is not a JSON object.
+arguments of earlier calls and reject the whole conversation if one of them is not a JSON object: for all but OpenAI it
+is wrapped in one.
 """
 
 import mimetypes

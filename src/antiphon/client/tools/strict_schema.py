@@ -1,4 +1,4 @@
-"""Strict mode: JSON Schemas converted to the subset that OpenAI's structured outputs accept.
+"""Strict mode for tools: schemas of their parameters converted to the subset that OpenAI accepts.
 
 In strict mode every object is closed and every property required; a property that was optional becomes nullable
 instead. Keywords that only annotate are dropped where OpenAI rejects them. A constraint that the subset cannot express
@@ -357,7 +357,7 @@ _REJECTED_STATUSES = (400, 422)
 
 
 def explain_schema_error(error: UpstreamError, tools: Sequence[FunctionTool]) -> UpstreamError:
-    """Add the name of the rejected tool to an error; return any other error unchanged."""
+    """Add the rejected tool, the place in its schema and advice to a 400 or 422; return any other error unchanged."""
     tool = _find_tool(error, tools) if error.status in _REJECTED_STATUSES else None
     if tool is None:
         return error

@@ -2,7 +2,7 @@
 
 The run calls `write`, which encodes at once and never waits; the request's task sends what was
 buffered. Everything written between two sends goes out in one write, and an event is never split.
-A slow client makes the model wait; the buffer does not grow.
+A slow client makes the model wait: the buffer grows little beyond its limit.
 
 If the server supports direct writes, chunks bypass the sending task: waking it for every event
 would cost more than the event itself. It is woken only when the client is behind.
