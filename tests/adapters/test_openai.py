@@ -135,7 +135,7 @@ def test_mistral_is_sent_nothing_that_it_refuses():
     assert [len(id) for id in ids] == [9, 9]
     assert ids[0].isalnum()
     assert ids[1] == "abcDEF123"
-    assert [warning.param for warning in asking.warnings] == ["top_logprobs", "user"]
+    assert [warning.param for warning in asking.warnings] == ["user", "top_logprobs"]
 
 
 @pytest.mark.parametrize(

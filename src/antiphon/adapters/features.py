@@ -9,6 +9,7 @@ param; otherwise the feature is removed and the response has a warning in `antip
 """
 
 from collections.abc import Callable, Mapping
+from itertools import filterfalse
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -137,10 +138,11 @@ class FeatureFilter:
         raise self._prompt.unsupported_error(f"{problem} {advice}", param)
 
     def _filter_options(self, request: Request) -> Request:
-        for name in sorted(FEATURES.keys() - self._available):
-            if FEATURES[name].is_requested(request):
-                self._drop_feature(FEATURES[name])
-                request = FEATURES[name].remove(request)
+        for name in filterfalse(self._available.__contains__, FEATURES):
+            feature = FEATURES[name]
+            if feature.is_requested(request):
+                self._drop_feature(feature)
+                request = feature.remove(request)
         if "reasoning" not in self._available and request.reasoning:
             if "reasoning" in self._adapter.rejected_features and request.reasoning.effort:
                 # The server rejected the field, but its model may reason all the same.

@@ -380,8 +380,7 @@ class Session:
             failure = errors.websocket_message_error(message)
             if turn is not None:
                 self._failed_response_ids[lane] = decode_response_id(turn.first_message or b"")
-                del self._turns[turn.lane]
-                turn.end(failure)
+                self._end_turn(turn, failure)
             elif not lane:
                 # About the connection: if it closes next, this is the reason.
                 self._connection_error = failure
@@ -389,14 +388,17 @@ class Session:
             turn.put(message)
         elif turn is not None and not self._is_late(lane, message):
             turn.put(message)
-            del self._turns[turn.lane]
-            turn.end()
+            self._end_turn(turn)
         return turn
 
     def _is_late(self, lane: str, message: bytes) -> bool:
         """Return whether a terminal event belongs to a response that an error has ended."""
         failed_id = self._failed_response_ids.pop(lane, None)
         return failed_id is not None and failed_id == decode_response_id(message)
+
+    def _end_turn(self, turn: TurnBuffer, failure: UpstreamError | None = None) -> None:
+        del self._turns[turn.lane]
+        turn.end(failure)
 
     async def _monitor_connection(self, connection: ClientConnection) -> None:
         """Send pings; end the session if the server stops answering."""

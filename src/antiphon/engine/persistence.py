@@ -39,7 +39,8 @@ MAX_DELETED = 10_000
 
 def estimate_size(item: Item) -> int:
     """Estimate the size of an item in bytes, without a copy: it may hold megabytes of text."""
-    size, values = 0, list[object]([item])
+    size = 0
+    values: list[object] = [item]
     for value in values:  # the list grows meanwhile
         if isinstance(value, str):
             size += len(value)

@@ -22,12 +22,12 @@ JsonObject = dict[str, object]
 
 def as_object(value: object) -> JsonObject:
     """Return an object's fields; for anything else an empty object."""
-    return value if isinstance(value, dict) else {}  # pyright: ignore[reportUnknownVariableType] - of JSON
+    return value if isinstance(value, dict) else {}  # pyright: ignore[reportUnknownVariableType] - it is JSON
 
 
 def as_array(value: object) -> Sequence[object]:
     """Return an array's entries; for anything else an empty array."""
-    return value if isinstance(value, list) else ()  # pyright: ignore[reportUnknownVariableType] - of JSON
+    return value if isinstance(value, list) else ()  # pyright: ignore[reportUnknownVariableType] - it is JSON
 
 
 def as_string(value: object) -> str:

@@ -137,7 +137,6 @@ class Synth:
         self._finish_reason: parts.Reason = "stop"
         self.usage = parts.Usage()
         self.ended = False
-        self._ended_response: Response | None = None
         self._item_handlers: dict[type, Callable[..., None]] = {
             parts.Text: self._items.add_text,
             parts.Refusal: self._items.add_refusal,
@@ -157,7 +156,7 @@ class Synth:
     @property
     def response(self) -> Response:
         """The response as far as it is known."""
-        return self._ended_response or self._emitter.fold.response
+        return self._emitter.fold.response
 
     def measure_output(self) -> int:
         """Return about how many bytes the output takes; slow for a long text."""
@@ -258,7 +257,6 @@ class Synth:
         self._items.close_all("completed" if status == "completed" else "incomplete")
 
     def _emit_end(self, response: Response) -> list[Event]:
-        self._ended_response = response
         self._emitter.emit(events.TERMINAL_EVENT_BY_STATUS[response.status], response=response)
         return self._emitter.take()
 

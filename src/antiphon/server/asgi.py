@@ -157,16 +157,16 @@ async def decode(decoder: Callable[[D], T], data: D) -> T:
 
 
 WATCH_AFTER_SECONDS = 0.1
+"""After how long a request is watched for a disconnect. To watch takes a task; a quick response needs none."""
 
 
 class DisconnectWatcher:
-    """Cancels a task when the client disconnects."""
+    """Cancels a task when the client disconnects; a disconnect before WATCH_AFTER_SECONDS is noticed then."""
 
     def __init__(self, receive: Receive, task: asyncio.Task[Any]) -> None:
         self.disconnected = False
         self._receive, self._task = receive, task
         self._watching: asyncio.Task[None] | None = None
-        # To watch takes a task. A response that is ready before needs none.
         self._timer = task.get_loop().call_later(WATCH_AFTER_SECONDS, self._start)
 
     def stop(self) -> None:

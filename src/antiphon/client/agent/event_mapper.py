@@ -6,7 +6,7 @@ when the response ends, all pending text is emitted at once.
 
 import time
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from msgspec import UNSET
 from msgspec.structs import replace
@@ -274,18 +274,22 @@ class ToolCallTracker:
         outcome = progress.outcome
         failed = outcome is not None and outcome.failed
         ended = datetime.fromtimestamp(outcome.ended_at, UTC) if outcome else None
-        times: dict[str, Any] = {
-            "started_at": datetime.fromtimestamp(progress.started_at, UTC),
-            "completed_at": None if failed else ended,
-            "failed_at": ended if failed else None,
-            "duration_ms": outcome.duration_ms if outcome else None,
-        }
-        draft.tool_call = replace(draft.tool_call, status=status, **times)
+        tool_call = draft.tool_call = replace(
+            draft.tool_call,
+            status=status,
+            started_at=datetime.fromtimestamp(progress.started_at, UTC),
+            completed_at=None if failed else ended,
+            failed_at=ended if failed else None,
+            duration_ms=outcome.duration_ms if outcome else None,
+        )
         result = outcome.output if outcome and not failed else None
         return events.ToolUpdate(
-            tool_call=draft.tool_call,
+            tool_call=tool_call,
             status=status,
-            **times,
+            started_at=tool_call.started_at,
+            completed_at=tool_call.completed_at,
+            failed_at=tool_call.failed_at,
+            duration_ms=tool_call.duration_ms,
             result="".join(map(content_text, result)) if isinstance(result, list) else result,
             error=outcome.error if outcome else None,
             progress=progress.value,

@@ -7,7 +7,7 @@ of tools are sent back to the model; only a server that stays unavailable ends a
 import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -248,9 +248,7 @@ class AgentLoop:
     async def _complete(
         self, response: Response, status: events.RunStatus, reason: str | None, items: list[Item]
     ) -> AgentResult:
-        mapper, rounds = self._mapper, self._usage
-        totals: dict[str, Any] = {n: sum(getattr(r, n) for r in rounds) for n in events.TokenCounts.__annotations__}
-        usage = events.AgentUsage(model=self._recovery.model, rounds=rounds, **totals)
+        mapper, usage = self._mapper, sum_usage(self._usage, self._recovery.model)
         message = mapper.build_message(usage.completion_tokens, self._tool_calls)
         completed = events.ConversationCompleted(
             conversation_id=self._spec.conversation.id,
@@ -304,3 +302,15 @@ def raise_if_cancelled() -> None:
     """
     if is_cancelled():
         raise asyncio.CancelledError
+
+
+def sum_usage(rounds: list[events.RoundUsage], model: str) -> events.AgentUsage:
+    return events.AgentUsage(
+        model=model,
+        prompt_tokens=sum(r.prompt_tokens for r in rounds),
+        completion_tokens=sum(r.completion_tokens for r in rounds),
+        total_tokens=sum(r.total_tokens for r in rounds),
+        cached_input_tokens=sum(r.cached_input_tokens for r in rounds),
+        reasoning_tokens=sum(r.reasoning_tokens for r in rounds),
+        rounds=rounds,
+    )

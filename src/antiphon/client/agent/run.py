@@ -187,8 +187,10 @@ class AgentRun:
                 task.exception()  # retrieved, so that asyncio does not log it
 
     async def _notify(self, event: AgentEvent) -> None:
-        if self._on_event is not None and inspect.isawaitable(called := self._on_event(event)):
-            await called
+        if self._on_event is not None:
+            called = self._on_event(event)
+            if inspect.isawaitable(called):
+                await called
 
     async def _run(self, emit: EmitEvent) -> "AgentResult":
         from antiphon.client.agent.loop import AgentLoop  # start-up time

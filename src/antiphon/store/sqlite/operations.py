@@ -16,15 +16,18 @@ from antiphon.store.sqlite.sql import Row
 
 
 class ListQueries(Struct, frozen=True):
-    """The statements for one kind of item list: its owner, the position of an item, and a page of items."""
+    """The statements for one kind of item list: its owner, the position of an item, and both directions."""
 
     owner: str
     position: str
-    page: str
+    ascending: str
+    descending: str
 
 
-INPUT_ITEMS = ListQueries(sql.FIND_PLACE, sql.INPUT_POSITION, sql.INPUT_PAGE)
-CONVERSATION_ITEMS = ListQueries(sql.FIND_CONVERSATION, sql.CONVERSATION_POSITION, sql.CONVERSATION_PAGE)
+INPUT_ITEMS = ListQueries(sql.FIND_PLACE, sql.INPUT_POSITION, sql.INPUT_ASCENDING, sql.INPUT_DESCENDING)
+CONVERSATION_ITEMS = ListQueries(
+    sql.FIND_CONVERSATION, sql.CONVERSATION_POSITION, sql.CONVERSATION_ASCENDING, sql.CONVERSATION_DESCENDING
+)
 
 
 def list_unfinished(
@@ -92,8 +95,9 @@ def list_items(
     positions = base.find_range(cursor, find_position)
     # One more than the limit shows whether there are more.
     bounds = {"low": positions.low, "high": positions.high, "limit": cursor.limit + 1}
-    page = queries.page if positions.ascending else queries.page.replace("ORDER BY position", "ORDER BY position DESC")
-    rows: Sequence[sqlite3.Row] = connection.execute(page, values | bounds).fetchall()
+    rows: Sequence[sqlite3.Row] = connection.execute(
+        queries.ascending if positions.ascending else queries.descending, values | bounds
+    ).fetchall()
     return base.make_page([sql.item_from_row(row) for row in rows], cursor, positions)
 
 
@@ -179,7 +183,7 @@ def _add_output(connection: sqlite3.Connection, response: Response, tenant: obje
     # The conversation may have been deleted while the response was in progress.
     if connection.execute(sql.FIND_CONVERSATION, owner).fetchone():
         every = {"list": response.id, "low": base.BEFORE_FIRST, "high": base.AFTER_LAST, "limit": -1}
-        input = connection.execute(sql.INPUT_PAGE, every).fetchall()
+        input = connection.execute(sql.INPUT_ASCENDING, every).fetchall()
         _insert_conversation_items(connection, owner, [*map(dict, input), *map(sql.item_to_row, response.output)])
 
 

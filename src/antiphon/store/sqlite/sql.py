@@ -89,10 +89,11 @@ VALUES (:id, :response_id, :position, :type, :role, :content, :created_at, :rest
 ADD_OUTPUT = "INSERT INTO output_items (id, response_id, position) VALUES (:id, :response_id, :position)"
 
 INPUT_POSITION = "SELECT position FROM input_items WHERE id = :id AND response_id = :list"
-INPUT_PAGE = """
+INPUT_ASCENDING = """
 SELECT * FROM input_items
 WHERE response_id = :list AND position > :low AND position < :high
 ORDER BY position LIMIT :limit"""
+INPUT_DESCENDING = INPUT_ASCENDING.replace("ORDER BY position", "ORDER BY position DESC")
 
 FIND_OUTPUT_ITEM = """
 SELECT r.output, o.position
@@ -167,10 +168,11 @@ DELETE_CONVERSATION_ITEM = "DELETE FROM conversation_items WHERE tenant = :tenan
 
 FIND_CONVERSATION_ITEM = "SELECT * FROM conversation_items WHERE tenant = :tenant AND conversation = :list AND id = :id"
 CONVERSATION_POSITION = FIND_CONVERSATION_ITEM.replace("*", "position")
-CONVERSATION_PAGE = """
+CONVERSATION_ASCENDING = """
 SELECT * FROM conversation_items
 WHERE tenant = :tenant AND conversation = :list AND position > :low AND position < :high
 ORDER BY position LIMIT :limit"""
+CONVERSATION_DESCENDING = CONVERSATION_ASCENDING.replace("ORDER BY position", "ORDER BY position DESC")
 
 
 def response_to_row(response: Response, now: int, tenant: str) -> Row:
