@@ -185,7 +185,7 @@ async def test_a_resumed_stream_reconnects_too(make_client: ClientFactory):
 async def test_a_silent_server_times_out(make_client: ClientFactory):
     with scripted_upstream(ScriptedAnswer(delay=WAIT)) as server:
         with pytest.raises(UpstreamError) as caught:
-            await make_client(server, timeout=0.1).create(**REQUEST)
+            await make_client(server, timeout=Timeouts(first_byte=0.1)).create(**REQUEST)
         assert (caught.value.status, caught.value.payload.code) == (504, "timeout")
     with scripted_upstream(sse_answer(encode_sse(LEGAL), chunk_size=500, pause=2)) as server:
         patience = Timeouts(idle=0.1)
@@ -197,7 +197,7 @@ async def test_a_silent_server_times_out(make_client: ClientFactory):
 async def test_reconnecting_uses_its_own_retries_only(make_client: ClientFactory):
     started = sse_answer(encode_sse(BACKGROUND[:4], done=False), cut=True)
     with scripted_upstream(started, ScriptedAnswer(delay=WAIT)) as server:
-        open_stream = make_client(server, timeout=0.1, retries=2).stream(**REQUEST, background=True)
+        open_stream = make_client(server, timeout=1, retries=2).stream(**REQUEST, background=True)
         with pytest.raises(UpstreamError, match="sent nothing"):
             await open_stream.final()
     assert len(server.requests) == 1 + 2

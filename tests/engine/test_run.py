@@ -476,11 +476,11 @@ async def test_an_agent_that_is_silent_from_the_start_is_a_504() -> None:
 
 async def test_an_agent_may_take_longer_than_the_chunk_timeout_if_it_is_never_silent() -> None:
     async def model() -> AsyncIterator[str]:
-        for _ in range(10):
+        for _ in range(24):
             await asyncio.sleep(0.05)
             yield "more "
 
-    engine = Engine(Models([Agent("m", model)], limits=AgentLimits(AgentThreads(), chunk_timeout=0.4)))
+    engine = Engine(Models([Agent("m", model)], limits=AgentLimits(AgentThreads(), chunk_timeout=1)))
     assert (await (await engine.create_run(Request.from_message("m", "hello"))).execute()).status == "completed"
 
 

@@ -13,6 +13,7 @@ from antiphon.client.tools.tool import tool
 from antiphon.protocol.errors import RemoteProtocolError, UpstreamError
 from antiphon.protocol.request import ReasoningConfig
 from antiphon.protocol.tools import FunctionToolChoice
+from antiphon.transport.connection import Timeouts
 from tests.client.agent.faulty_server import HTTP
 from tests.http_client import WAIT
 from tests.scripted_upstream import ScriptedAnswer, json_answer, scripted_upstream, sse_answer
@@ -417,7 +418,7 @@ async def test_every_form_of_forced_tool_choice_is_sent_once():
 async def test_the_clients_timeout_applies_to_chat():
     options = AgentOptions(use_responses_api=False, max_retries=0)
     with scripted_upstream(ScriptedAnswer(delay=WAIT)) as provider:
-        async with AsyncClient(f"{provider.url}/v1", timeout=0.1) as client:
+        async with AsyncClient(f"{provider.url}/v1", timeout=Timeouts(first_byte=0.1)) as client:
             with pytest.raises(UpstreamError, match=r"sent nothing for 0\.1 seconds"):
                 await run_agent("go", model="m", client=client, options=options)
 

@@ -315,7 +315,7 @@ async def test_a_silent_websocket_is_replaced():
             await connection.send(*turn_messages("hello"))
         await connection.receive()
 
-    async with serve_websocket(meet) as url, AsyncClient(url.removesuffix("/responses"), timeout=0.2) as client:
+    async with serve_websocket(meet) as url, AsyncClient(url.removesuffix("/responses"), timeout=1) as client:
         result = await run_agent("hi", model="m", client=client, options=SOCKET)
     assert (result.final, len(met)) == ("hello", 2)
 
