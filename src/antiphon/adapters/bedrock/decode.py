@@ -1,8 +1,8 @@
 """Decodes Converse's responses into parts.
 
 Dialect notes: a stream consists of AWS event-stream messages. Text and reasoning have no start
-event, only calls do; a block's index is its key. In a stream the finish comes before the
-usage. A citation with a URL annotates its whole block. A signature is stored together with the text that it signs.
+event, only calls do; a block's index is its key. In a stream the stop reason comes before the usage. A citation with a
+URL annotates its whole block. A signature is stored together with the text that it signs.
 """
 
 import base64

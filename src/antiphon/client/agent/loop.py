@@ -305,6 +305,7 @@ def raise_if_cancelled() -> None:
 
 
 def sum_usage(rounds: list[events.RoundUsage], model: str) -> events.AgentUsage:
+    """Return the tokens of all rounds together."""
     return events.AgentUsage(
         model=model,
         prompt_tokens=sum(r.prompt_tokens for r in rounds),
