@@ -1,0 +1,1 @@
+"""Other event models and agent frameworks, translated into parts."""
