@@ -19,7 +19,8 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from antiphon.agents.agent import Turn, agent
+from antiphon.agents.agent import agent
+from antiphon.agents.turn import Turn
 from antiphon.server.app import create_app
 from antiphon.server.asgi import Message, Receive, Scope, Send
 from antiphon.server.settings import Settings

@@ -13,7 +13,8 @@ import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 
-from antiphon.agents.agent import Turn, agent
+from antiphon.agents.agent import agent
+from antiphon.agents.turn import Turn
 from antiphon.protocol.parts import Part, Text, Usage
 from bench.serve import cpu_seconds, free_port
 from bench.table import show

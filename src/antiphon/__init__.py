@@ -21,7 +21,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from antiphon.agents.agent import Agent, Turn, agent
+    from antiphon.agents.agent import Agent, agent
+    from antiphon.agents.turn import Turn
     from antiphon.client.agent.conversation import Conversation
     from antiphon.client.agent.run import AbortSignal, AgentOptions, run_agent, stream_agent
     from antiphon.client.async_client import AsyncClient
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from antiphon.client.tools.signature import ToolContext
     from antiphon.client.tools.tool import tool
     from antiphon.protocol.errors import AntiphonError, RemoteProtocolError, RequestError, UpstreamError
+    from antiphon.protocol.items import ExtensionItem, FunctionCall, FunctionCallOutput
     from antiphon.protocol.parts import (
         Annotation,
         Call,
@@ -55,9 +57,11 @@ __all__ += ["ToolContext", "tool"]
 __all__ += ["AntiphonError", "RemoteProtocolError", "Request", "RequestError", "Response", "UpstreamError"]
 __all__ += ["Annotation", "Call", "Extension", "Failure", "Finish", "Reasoning", "Refusal"]
 __all__ += ["Text", "Usage", "Warn", "Whole"]
+__all__ += ["ExtensionItem", "FunctionCall", "FunctionCallOutput"]
 
 _MODULES = {
-    "agents.agent": "Agent Turn agent",
+    "agents.agent": "Agent agent",
+    "agents.turn": "Turn",
     "client.agent.conversation": "Conversation",
     "client.agent.run": "AbortSignal AgentOptions run_agent stream_agent",
     "client.async_client": "AsyncClient",
@@ -65,6 +69,7 @@ _MODULES = {
     "client.tools.signature": "ToolContext",
     "client.tools.tool": "tool",
     "protocol.errors": "AntiphonError RemoteProtocolError RequestError UpstreamError",
+    "protocol.items": "ExtensionItem FunctionCall FunctionCallOutput",
     "protocol.request": "Request",
     "protocol.response": "Response",
     "server.app": "create_app",

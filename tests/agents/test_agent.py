@@ -8,7 +8,9 @@ from functools import partial
 
 import pytest
 
-from antiphon.agents.agent import Agent, Function, PartReader, Turn, agent
+from antiphon.agents.agent import Agent, Function, agent
+from antiphon.agents.part_reader import PartReader
+from antiphon.agents.turn import Turn
 from antiphon.protocol import parts
 from antiphon.protocol.items import FunctionCall, Message, OutputText
 from antiphon.protocol.parts import Part
@@ -175,7 +177,7 @@ async def test_a_function_that_returns_none_yields_no_part() -> None:
 @pytest.mark.parametrize("value", [1, b"bytes", {"type": "message"}, object, ["a"]])
 def test_a_value_of_any_other_type_is_an_error_that_names_the_type(value: object) -> None:
     with pytest.raises(TypeError) as caught:
-        PartReader().read(value)
+        PartReader(make_turn()).read(value)
     kind = type(value).__name__
     assert str(caught.value) == f"an agent yields strings, parts or items, not {kind}"
 
@@ -340,7 +342,7 @@ def test_a_name_may_be_any_other_word(name: str) -> None:
 
 
 def read_calls(*calls: parts.Call) -> list[Part | None]:
-    reader = PartReader()
+    reader = PartReader(make_turn())
     return [reader.read(call) for call in calls]
 
 
@@ -366,9 +368,9 @@ def test_pieces_of_a_call_share_its_call_id_or_its_key() -> None:
 def test_the_arguments_of_a_call_may_be_an_object() -> None:
     arguments: object = {"city": "Paris", "days": [1, 2]}
     text = '{"city":"Paris","days":[1,2]}'
-    assert PartReader().read(parts.Call(1, "f", arguments)) == parts.Call(1, "f", text)  # pyright: ignore[reportArgumentType]
+    assert PartReader(make_turn()).read(parts.Call(1, "f", arguments)) == parts.Call(1, "f", text)  # pyright: ignore[reportArgumentType]
     item = FunctionCall(name="f", call_id="c", arguments=arguments)  # pyright: ignore[reportArgumentType]
-    assert PartReader().read(item) == parts.Whole(FunctionCall(name="f", call_id="c", arguments=text))
+    assert PartReader(make_turn()).read(item) == parts.Whole(FunctionCall(name="f", call_id="c", arguments=text))
 
 
 async def test_an_async_iterator_that_is_no_generator_answers() -> None:

@@ -1,4 +1,4 @@
-"""Python functions as models, and the turn that they receive.
+"""Python functions as models.
 
 An agent is an async generator that yields strings, parts or items, a coroutine or a plain function that
 returns them, or a plain generator. Plain functions and generators run in a thread, so that they may block.
@@ -22,24 +22,17 @@ count tokens itself:
     def count(turn: Turn) -> int: ...
 """
 
-import asyncio
 import inspect
-from collections.abc import AsyncGenerator, AsyncIterable, Callable, Generator, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterable, Callable, Generator, Iterator, Mapping
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
-from functools import cached_property
 from typing import TypeVar, cast
 
-from msgspec import json
-from msgspec.structs import replace
-
+from antiphon.agents.part_reader import PartReader
 from antiphon.agents.threads import AgentThread, AgentThreads
-from antiphon.protocol import parts
-from antiphon.protocol.items import FunctionCall, FunctionCallOutput, Item, Message
+from antiphon.agents.turn import Turn
+from antiphon.protocol.items import Item
 from antiphon.protocol.parts import Part
-from antiphon.protocol.request import Request
 from antiphon.protocol.struct import InvalidValueError
-from antiphon.protocol.tools import FunctionTool, Tool, ToolChoice, callable_tools
 
 Function = Callable[..., object]
 F = TypeVar("F", bound=Function)
@@ -51,86 +44,32 @@ SHARED_THREADS = AgentThreads()
 """The threads of agents that run outside of a server."""
 
 
-# A dataclass and no msgspec struct: cached properties need an instance dictionary.
-@dataclass(frozen=True)
-class Turn:
-    """One request, and the conversation that it continues.
-
-    `input` holds the items of this request, `history` those before it. `cancelled` is set when the
-    client no longer waits for the answer; an async agent is also cancelled as a task.
-    """
-
-    request: Request
-    input: Sequence[Item]
-    history: Sequence[Item] = ()
-    entry: str = ""
-    response_id: str = ""
-    cancelled: asyncio.Event = field(default_factory=asyncio.Event)
-
-    @property
-    def model(self) -> str:
-        """The name of the model as the client wrote it."""
-        return self.request.model or ""
-
-    @property
-    def instructions(self) -> str | None:
-        """The instructions of the request."""
-        return self.request.instructions
-
-    @property
-    def tools(self) -> Sequence[Tool]:
-        """The tools that the client offers."""
-        return self.request.tools
-
-    @property
-    def tool_choice(self) -> ToolChoice:
-        """Which tools may or must be called."""
-        return self.request.tool_choice
-
-    @cached_property
-    def functions(self) -> list[FunctionTool]:
-        """The functions that may be called in this turn."""
-        return callable_tools(self.request.tools, self.request.tool_choice)
-
-    @property
-    def metadata(self) -> dict[str, str]:
-        """The metadata of the request."""
-        return self.request.metadata
-
-    @cached_property
-    def items(self) -> list[Item]:
-        """The whole conversation, oldest first."""
-        return [*self.history, *self.input]
-
-    @cached_property
-    def text(self) -> str:
-        """The text of the last user message."""
-        messages = (item for item in reversed(self.items) if isinstance(item, Message))
-        return next((message.text for message in messages if message.role == "user"), "")
-
-    @cached_property
-    def tool_outputs(self) -> list[FunctionCallOutput]:
-        """The tool outputs since the last user message."""
-        # Older outputs belong to questions that have been answered.
-        outputs: list[FunctionCallOutput] = []
-        for item in reversed(self.items):
-            if isinstance(item, Message) and item.role == "user":
-                break
-            if isinstance(item, FunctionCallOutput):
-                outputs.append(item)
-        return outputs[::-1]
-
-
 class Agent:
     """A named model made of Python functions, one per entry."""
 
-    def __init__(
-        self, name: str, function: Function, *, window: int | None = None, counts_tokens: bool = False
+    def __init__(  # noqa: PLR0913 - one keyword per property of an agent
+        self,
+        name: str,
+        function: Function,
+        *,
+        description: str | None = None,
+        metadata: Mapping[str, object] | None = None,
+        owned_by: str = "antiphon",
+        framework: str | None = None,
+        window: int | None = None,
+        counts_tokens: bool = False,
     ) -> None:
         # A slash separates the agent from its entry, and a model name is printed in logs.
         if not name or "/" in name or not name.isprintable() or " " in name:
             raise InvalidValueError("", f"an agent's name is one word without slashes, not {name!r}.")
         self.name = name
+        self.description = description or first_paragraph(function)
+        """What it does, in a sentence; by default the beginning of the function's docstring."""
+        self.metadata = dict(metadata or {})
+        """Anything about it that clients of `GET /models` may want to know, as JSON."""
+        self.owned_by = owned_by
+        self.framework = framework
+        """The name of the framework that runs it; set by the bridges."""
         self.window = window
         self.counts_tokens = counts_tokens
         """Whether it obeys `max_output_tokens` itself; otherwise the engine ends its answer at the limit."""
@@ -175,7 +114,8 @@ class Agent:
     async def stream(self, turn: Turn, threads: AgentThreads = SHARED_THREADS) -> AsyncGenerator[Part]:
         """Yield the parts of the answer to a turn."""
         function = self.entries[turn.entry or DEFAULT_ENTRY]
-        read = PartReader().read
+        reader = PartReader(turn)
+        read = reader.read
         # Closes the agent's generator as soon as the run stops reading, so that the agent can clean up.
         async with AsyncExitStack() as stack:
             arguments = (turn,) if inspect.signature(function).parameters else ()
@@ -188,6 +128,8 @@ class Agent:
                 for value in cast("list[object]", answer if isinstance(answer, list | tuple) else [answer]):
                     if (part := read(value)) is not None:
                         yield part
+        for warning in reader.end():
+            yield warning
 
     async def compact(self, turn: Turn, threads: AgentThreads = SHARED_THREADS) -> str | list[Item] | None:
         """Return a summary, or the items to keep; None if there is no compactor."""
@@ -207,15 +149,42 @@ class Agent:
         return None if self._counter is None else cast("int", await _call_function(self._counter, (turn,), threads))
 
 
-def agent(name: str, *, window: int | None = None, counts_tokens: bool = False) -> Callable[[Function], Agent]:
+def agent(
+    name: str,
+    *,
+    description: str | None = None,
+    metadata: Mapping[str, object] | None = None,
+    owned_by: str = "antiphon",
+    window: int | None = None,
+    counts_tokens: bool = False,
+) -> Callable[[Function], Agent]:
     """Turn a function into a model.
+
+    `GET /models` shows its description, which is by default the beginning of the function's docstring, its metadata
+    and its owner.
 
     `window` is how many tokens it can read. With `counts_tokens` the agent obeys `max_output_tokens` itself: it stops
     in time and yields `Finish("length")`. Otherwise the engine estimates the tokens and ends the answer at the limit.
     """
     if inspect.isfunction(name):  # pyright: ignore[reportUnnecessaryComparison]
         raise InvalidValueError("", f"'{name.__name__}' has @agent without a name. Write @agent('{name.__name__}').")
-    return lambda function: Agent(name, function, window=window, counts_tokens=counts_tokens)
+    return lambda function: Agent(
+        name,
+        function,
+        description=description,
+        metadata=metadata,
+        owned_by=owned_by,
+        window=window,
+        counts_tokens=counts_tokens,
+    )
+
+
+def first_paragraph(function: Function) -> str | None:
+    """Return the first paragraph of a function's docstring, in one line; None if it has none."""
+    if not inspect.isroutine(function):  # an object that can be called has the docstring of its class
+        return None
+    paragraph, _, _ = (inspect.getdoc(function) or "").partition("\n\n")
+    return " ".join(paragraph.split()) or None
 
 
 async def _start_answer(
@@ -250,44 +219,3 @@ async def _call_function(function: Function, arguments: tuple[object, ...], thre
     """Call a function: directly if it is async, or else in a thread, so that it may block."""
     async with AsyncExitStack() as stack:
         return await _start_answer(function, arguments, threads, stack)
-
-
-class PartReader:
-    """Converts the values that one answer yields into parts."""
-
-    def __init__(self) -> None:
-        self._call_key: parts.Key = 0
-        self._call_count = 0
-
-    def read(self, value: object) -> Part | None:
-        """Convert a value; None yields nothing."""
-        if isinstance(value, str):
-            return parts.Text(value)
-        if isinstance(value, parts.Call):
-            return self._read_call(value)
-        if isinstance(value, FunctionCall):
-            return parts.Whole(replace(value, arguments=_to_json_text(value.arguments)))
-        if isinstance(value, Part):
-            return value
-        if isinstance(value, Item):
-            return parts.Whole(value)
-        if value is None:
-            return None
-        raise TypeError(f"an agent yields strings, parts or items, not {type(value).__name__}")
-
-    def _read_call(self, call: parts.Call) -> parts.Call:
-        """Give a call without a key one of its own; pieces of one call share a key or a call_id."""
-        key = call.key
-        if key == parts.NO_KEY:
-            if call.call_id:
-                self._call_key = f"id {call.call_id}"
-            elif call.name:
-                self._call_count += 1
-                self._call_key = f"call {self._call_count}"
-            key = self._call_key
-        return replace(call, key=key, arguments=_to_json_text(call.arguments))
-
-
-def _to_json_text(arguments: object) -> str:
-    """Return a call's arguments as JSON text; agents may also give an object."""
-    return arguments if isinstance(arguments, str) else json.encode(arguments).decode()

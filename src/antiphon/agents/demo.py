@@ -22,7 +22,8 @@ import json
 import re
 from collections.abc import AsyncIterator, Iterator, Sequence
 
-from antiphon.agents.agent import Turn, agent
+from antiphon.agents.agent import agent
+from antiphon.agents.turn import Turn
 from antiphon.protocol import parts
 from antiphon.protocol.errors import RequestError
 from antiphon.protocol.items import (

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from msgspec import UNSET
 from msgspec.structs import asdict, replace
 
-from antiphon.agents.agent import Turn
+from antiphon.agents.turn import Turn
 from antiphon.engine.engine import ANONYMOUS, Caller, Engine
 from antiphon.engine.fallback import Fallback
 from antiphon.engine.models import Model, PartSink

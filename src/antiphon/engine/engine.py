@@ -14,7 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from antiphon.adapters.registry import BUILT_IN
-from antiphon.agents.agent import Turn
+from antiphon.agents.turn import Turn
 from antiphon.engine.background import Background, EventLog, retry_store
 from antiphon.engine.fallback import Candidate, Fallback
 from antiphon.engine.models import EventSink, Model, Models, PartSink

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from antiphon.agents.agent import Turn
+from antiphon.agents.turn import Turn
 from antiphon.engine.models import Model, PartSink
 from antiphon.engine.persistence import Context
 from antiphon.engine.sealing import ItemSealer
@@ -104,6 +104,7 @@ class Fallback:
         """Answer with the current candidate, or those after it; raises the last one's error."""
         while True:
             model = self.current.model
+            sink.begin_answer(has_own_tools=model.has_own_tools)
             message = "{} could not answer, and {} was asked instead: {}"
             warnings = [
                 parts.Warn("fallback", message.format(failed.model.name, model.name, error), "model")
@@ -120,7 +121,6 @@ class Fallback:
                 self._advance(error, has_output=sink.has_output)
             # The run sets the event of the first turn when the client disconnects.
             turn = dataclasses.replace(self._build_turn(), cancelled=turn.cancelled)
-            sink.reset_for_fallback()
 
     async def ask(self, model: Model, turn: Turn, sink: PartSink) -> None:
         """Have one model answer."""

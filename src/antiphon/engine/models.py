@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Protocol
 from msgspec import Struct
 from msgspec.structs import replace
 
-from antiphon.agents.agent import DEFAULT_ENTRY, Agent, Turn
+from antiphon.agents.agent import DEFAULT_ENTRY, Agent
 from antiphon.agents.threads import AgentThreads
+from antiphon.agents.turn import Turn
 from antiphon.protocol import parts
 from antiphon.protocol.context import estimate_item
 from antiphon.protocol.errors import UpstreamError, suggest_closest
@@ -93,8 +94,8 @@ class PartSink(Protocol):
     async def drain(self) -> None:
         """Return when more may be fed."""
 
-    def reset_for_fallback(self) -> None:
-        """Drop what was fed and led to no output: another model answers."""
+    def begin_answer(self, *, has_own_tools: bool) -> None:
+        """Prepare for the answer of a model; what another one has fed led to no output and is dropped."""
 
 
 class Model(ABC):
@@ -107,6 +108,8 @@ class Model(ABC):
     """Who can read its sealed reasoning: every model of the same origin, and no other."""
     entry: str = ""
     """The entry of an agent."""
+    has_own_tools: bool = False
+    """Whether a call of a function that the client does not offer is a call of the model's own tool."""
     warns_of_unused_fields: bool = False
     """Whether it warns of unknown request fields itself, since some reach its provider."""
 
@@ -138,6 +141,8 @@ class AgentLimits(Struct, frozen=True):
 
 class AgentModel(Model):
     """One entry of an agent."""
+
+    has_own_tools = True
 
     def __init__(self, agent: Agent, entry: str, limits: AgentLimits) -> None:
         self._agent = agent

@@ -20,7 +20,7 @@ from antiphon.adapters.errors import html_page_error, redact, redact_key, redire
 from antiphon.adapters.features import remove_unsupported
 from antiphon.adapters.json_via_tool import encode_prompt
 from antiphon.adapters.registry import make_adapter
-from antiphon.agents.agent import Turn
+from antiphon.agents.turn import Turn
 from antiphon.engine.models import Model, PartSink, WriteText
 from antiphon.engine.validation import warn_of_unused_fields
 from antiphon.protocol import parts

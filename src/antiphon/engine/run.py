@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
 
-from antiphon.agents.agent import Turn
+from antiphon.agents.turn import Turn
 from antiphon.engine.models import EventSink, PartSink, WriteText
 from antiphon.protocol import context, parts
 from antiphon.protocol.errors import (
@@ -47,10 +47,14 @@ CHECKED_PARTS = frozenset({parts.Call, parts.Whole, parts.Finish})
 
 
 class ToolChoiceFilter:
-    """Removes the calls that one request does not allow."""
+    """Removes the calls that one request does not allow.
 
-    def __init__(self, request: Request) -> None:
+    A tool choice concerns the client's tools only: the calls of a model's own tools pass, if it has such tools.
+    """
+
+    def __init__(self, request: Request, *, has_own_tools: bool = False) -> None:
         choice = request.tool_choice
+        self._client_names = callable_names(request.tools, "auto") if has_own_tools else None
         self._allowed_names = callable_names(request.tools, choice)
         self._restricts_names = (
             choice == "none"
@@ -63,11 +67,11 @@ class ToolChoiceFilter:
         self._accepted_call: tuple[parts.Key, str] | None = None
 
     @classmethod
-    def for_request(cls, request: Request) -> "ToolChoiceFilter | None":
+    def for_request(cls, request: Request, *, has_own_tools: bool = False) -> "ToolChoiceFilter | None":
         """Return the filter of a request, None if it restricts nothing."""
         if request.tool_choice == "auto" and request.parallel_tool_calls:
             return None
-        new = cls(request)
+        new = cls(request, has_own_tools=has_own_tools)
         return new if new._restricts_names or new._single_call or new._call_required else None
 
     def filter(self, batch: Sequence[Part]) -> Iterable[Part]:
@@ -84,7 +88,7 @@ class ToolChoiceFilter:
                 case parts.Whole(item=FunctionCall(name=name, call_id=call_id)):
                     checked = self._check_whole_call(part, name, call_id)
                 case parts.Whole(item=ExtensionItem()):
-                    self._call_required = False
+                    self._call_required = self._call_required and self._client_names is not None
                     checked = part
                 case parts.Finish(reason=reason):
                     if reason == "stop":
@@ -111,6 +115,9 @@ class ToolChoiceFilter:
         """Return an allowed call; instead of any other, a warning or None."""
         if not call.name:  # more arguments of a call that was checked before
             return None if call.key in self._rejected_keys else call
+        if self._client_names is not None and call.name not in self._client_names:
+            self._rejected_keys.discard(call.key)
+            return call
         self._call_required = False
         if self._restricts_names and call.name not in self._allowed_names:
             return self._reject_call(call, "tool_not_allowed", "which tool_choice does not allow")
@@ -201,7 +208,7 @@ class Run:
         self._answer_function = answer
         self._max_output = max_output
         self._turn = turn
-        self._tool_choice_filter = ToolChoiceFilter.for_request(turn.request)
+        self._tool_choice_filter: ToolChoiceFilter | None = None
         self._synth = synth
         self._sink = sink
         self._persist_end = persist_end
@@ -350,9 +357,10 @@ class Run:
         if not self._synth.ended and self._synth.measure_output() > self._max_output:
             raise answer_too_large_error(f"it takes more than {self._max_output} bytes (the setting answer_bytes).")
 
-    def reset_for_fallback(self) -> None:
-        """Start over with another model."""
+    def begin_answer(self, *, has_own_tools: bool) -> None:
+        """Forget what an earlier model has fed, and filter the calls of the model that answers now."""
         self._synth.reset_for_fallback()
+        self._tool_choice_filter = ToolChoiceFilter.for_request(self._turn.request, has_own_tools=has_own_tools)
 
     def _end_cancelled(self, error: asyncio.CancelledError) -> list[Event]:
         """End as cancelled, or as failed if the server stops, unless the model has ended it."""

@@ -12,7 +12,7 @@ from msgspec import UNSET, Struct, field
 
 from antiphon.protocol import events, rules
 from antiphon.protocol.events import ContentEvent, Event, ExtensionEvent, ItemEvent, part_of
-from antiphon.protocol.items import Content, FunctionCall, Item, OutputText, Reasoning, content_text
+from antiphon.protocol.items import Content, FunctionCall, FunctionCallOutput, Item, OutputText, Reasoning, content_text
 from antiphon.protocol.response import Response
 from antiphon.protocol.rules import PART_TRANSITIONS, RESPONSE_TRANSITIONS, RuleViolation
 from antiphon.protocol.struct import is_extension_type
@@ -309,5 +309,10 @@ class StreamChecker:
 
 
 def _item_identity(item: Item) -> tuple[object, ...]:
-    call = (item.call_id, item.name) if isinstance(item, FunctionCall) else ()
-    return (item.type, item.id, *call)
+    match item:
+        case FunctionCall():
+            return (item.type, item.id, item.call_id, item.name)
+        case FunctionCallOutput():
+            return (item.type, item.id, item.call_id)
+        case _:
+            return (item.type, item.id)

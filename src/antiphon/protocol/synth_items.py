@@ -100,6 +100,8 @@ class ItemSynth:
         self.dropped_arguments = False
         """Whether arguments arrived that belong to no named call."""
         self._used_call_ids: set[str] = set()
+        self._unanswered_call_ids: dict[str, list[str]] = {}
+        """The ids of the calls that have no output yet, by the call_id as the source wrote it."""
         self._last_grown: OpenItem | None = None
         self._grown_calls: dict[Key, OpenItem] = {}
         """The calls that have grown since another item began."""
@@ -207,8 +209,21 @@ class ItemSynth:
                 self.add_call(parts.Call(key, item.name, item.arguments, item.call_id, complete))
             case items.ItemReference():
                 raise LocalProtocolError("an item reference is input only")
+            case items.FunctionCallOutput():
+                self._add_whole_other(replace(item, call_id=self._answer_call(item.call_id)))
             case _:
                 self._add_whole_other(item)
+
+    def _answer_call(self, source_id: str) -> str:
+        """Return the call_id, as the client knows it, of the call that an output answers; close that call."""
+        waiting = self._unanswered_call_ids.get(source_id)
+        if not waiting:
+            return source_id  # the call of an earlier response
+        call_id = waiting.pop(0)
+        for call in list(self._open_calls.values()):
+            if isinstance(call.value, FunctionCall) and call.value.call_id == call_id:
+                self._finish_item(call)
+        return call_id
 
     def _add_whole_message(self, message: Message, key: Key) -> None:
         item = self._ensure_item("message", key, message.phase or None)
@@ -269,11 +284,12 @@ class ItemSynth:
         self._finish_growing()
         # Remember the key: arguments that arrive after the call is closed must not wait for a name.
         self._named_keys.add(part.key)
-        call_id = repair_surrogates(part.call_id)
+        call_id = source_id = repair_surrogates(part.call_id)
         # The specification limits the length of a call_id, and outputs are matched by it.
         if not 0 < len(call_id) <= items.MAX_CALL_ID_LENGTH or call_id in self._used_call_ids:
             call_id = self._new_id("call")
         self._used_call_ids.add(call_id)
+        self._unanswered_call_ids.setdefault(source_id, []).append(call_id)
         id = call_id if self._options.reuse_call_ids else self._new_id(ID_PREFIXES["function_call"])
         call = FunctionCall.of(repair_surrogates(part.name), "", call_id=call_id, id=id)
         item = self._open_calls[part.key] = self._open_item(part.key, call)

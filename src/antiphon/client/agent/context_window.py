@@ -160,13 +160,14 @@ class RunHistory:
         return items
 
     def add_response(self, response: Response) -> list[FunctionCall]:
-        """Add a response; return its complete calls."""
+        """Add a response; return its complete calls, without those that the server has answered itself."""
         # A call cut off by a token limit has no valid arguments, and nothing will answer it.
         whole = [i for i in response.output if not (isinstance(i, FunctionCall) and i.status == "incomplete")]
         self._rounds.append(whole)
         self.new_items = []
         self.previous_id = None if self._resends_always else response.id or None
-        return [item for item in whole if isinstance(item, FunctionCall)]
+        answered = {item.call_id for item in whole if isinstance(item, FunctionCallOutput)}
+        return [item for item in whole if isinstance(item, FunctionCall) and item.call_id not in answered]
 
     def add_outputs(self, outputs: Sequence[FunctionCallOutput]) -> None:
         """Add the outputs of the last response's calls."""

@@ -25,7 +25,7 @@ from antiphon.protocol.events import (
     ReasoningSummaryTextDelta,
     RefusalDelta,
 )
-from antiphon.protocol.items import FunctionCall, Message, Reasoning, RefusalContent, content_text
+from antiphon.protocol.items import FunctionCall, FunctionCallOutput, Message, Reasoning, RefusalContent, content_text
 from antiphon.protocol.response import Response
 
 if TYPE_CHECKING:
@@ -116,6 +116,8 @@ class EventMapper:
                 await self.calls.start(index, call)
             case OutputItemDone(item=FunctionCall() as call, output_index=index):
                 await self.calls.finish(index, call)
+            case OutputItemDone(item=FunctionCallOutput() as output):
+                await self.calls.complete(output)
             case OutputItemDone(item=Reasoning() as item):
                 if item.encrypted_content is not UNSET:
                     self.signature = item.encrypted_content
@@ -240,7 +242,7 @@ class ToolCallTracker:
         if call.status == "incomplete":
             return  # cut off by a token limit: it is never executed
         draft = self.drafts.get(index) or await self.start(index, call)
-        if draft.tool_call.status == "ready":
+        if draft.tool_call.status != "preparing":
             return
         # Some servers send the name or the id only with the complete call.
         draft.tool_call = replace(draft.tool_call, id=call.call_id, name=call.name)
@@ -248,13 +250,28 @@ class ToolCallTracker:
         await self._emit(events.ToolCallParsed(id=call.call_id, name=call.name, arguments=call.arguments))
         await self._emit(draft.update_status("ready"))
 
+    async def complete(self, output: FunctionCallOutput) -> None:
+        """Emit the result of a call that the server has run itself."""
+        for draft in self.drafts.values():
+            if draft.tool_call.id == output.call_id and draft.tool_call.status == "ready":
+                now = events.utc_now()
+                draft.tool_call = replace(draft.tool_call, status="completed", completed_at=now)
+                update = events.ToolUpdate(
+                    tool_call=draft.tool_call, status="completed", completed_at=now, result=output.text
+                )
+                await self._emit(update)
+                return
+
     async def finish_round(self, response: Response) -> None:
-        """Match the calls of the final response; emit those that came without events."""
+        """Match the calls of the final response; emit what came without events."""
         for index, item in enumerate(response.output):
             if isinstance(item, FunctionCall) and item.status != "incomplete":
                 place = self._find_index(index, item.call_id)
                 await self.finish(place, item)
                 self.drafts[place].call = item
+        for item in response.output:
+            if isinstance(item, FunctionCallOutput):
+                await self.complete(item)
 
     def _find_index(self, index: int, call_id: str) -> int:
         # Foreign servers stream a call at one index and list it at another in the response, or
@@ -264,7 +281,7 @@ class ToolCallTracker:
             if draft and draft.call is None and draft.tool_call.id == call_id:
                 return place
         draft = self.drafts.get(index)
-        is_free = draft is None or (draft.call is None and draft.tool_call.status != "ready")
+        is_free = draft is None or (draft.call is None and draft.tool_call.status == "preparing")
         return index if is_free else max(self.drafts) + 1
 
     def map_progress(self, progress: CallProgress) -> events.ToolUpdate:

@@ -151,8 +151,10 @@ class AgentLoop:
                 details = response.incomplete_details
                 return response, "incomplete", details.reason if details else response.status
             if not calls:
+                self._tool_calls += self._mapper.calls.final_calls
                 return response, "completed", None
             self._history.add_outputs(await self._call_tools(calls))
+            self._tool_calls += self._mapper.calls.final_calls
             if self._history.count >= self._options.max_tool_rounds:
                 return response, "max_tool_rounds", "max_tool_rounds"
 
@@ -197,7 +199,6 @@ class AgentLoop:
         limit = self._options.parallel_tools
         with self._spec.conversation.lock.forbid_reentry():
             outcomes = await execute_calls(calls, self._tools, limit=limit, on_progress=report)
-        self._tool_calls += self._mapper.calls.final_calls
         return [await self._build_output(outcome) for outcome in outcomes]
 
     async def _build_output(self, outcome: CallOutcome) -> FunctionCallOutput:

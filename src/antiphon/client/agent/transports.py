@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal
 from antiphon.adapters.base import Provider
 from antiphon.adapters.open_responses.adapter import encode_items, is_missing_endpoint, is_reasoning_unsupported
 from antiphon.adapters.openai_chat.servers import is_openai
-from antiphon.agents.agent import Turn
+from antiphon.agents.turn import Turn
 from antiphon.client.agent.context_window import RunHistory
 from antiphon.client.agent.conversation import build_request
 from antiphon.client.agent.events import ConnectionUpdate, ContextAction, ContextManagement, EmitEvent
