@@ -80,6 +80,18 @@ ITEMS = st.one_of(
     ),
 )
 
+STATES = st.one_of(
+    st.builds(items.Message, role=st.just("assistant"), content=st.lists(CONTENTS, max_size=2)),
+    st.builds(items.Reasoning, content=st.lists(st.builds(ReasoningText, text=TEXTS), max_size=2)),
+    st.builds(items.FunctionCallOutput, call_id=st.just("call_x"), output=TEXTS),
+    st.builds(
+        items.ExtensionItem,
+        type=st.sampled_from(["acme:command", "acme:search_call"]),
+        status=st.sampled_from(["in_progress", "completed", "failed"]),
+        extra=st.sampled_from([{"query": "q"}, {"query": "r", "page": 2}]),
+    ),
+)
+
 COUNTS = st.none() | st.integers(0, 1000)
 
 PARTS: st.SearchStrategy[Part] = st.one_of(
@@ -96,6 +108,7 @@ PARTS: st.SearchStrategy[Part] = st.one_of(
     ),
     st.builds(parts.Annotation, ANNOTATIONS, KEYS, PART_INDEXES),
     st.builds(parts.Whole, ITEMS),
+    st.builds(parts.ItemState, STATES, KEYS, st.booleans()),
     st.builds(
         parts.Extension, st.just("acme:tick"), st.sampled_from([{}, {"n": 1}, {"sequence_number": 99, "type": "other"}])
     ),

@@ -228,7 +228,8 @@ async def limit_output(answer: AsyncGenerator[Part], max_tokens: int) -> AsyncGe
                 fitting, room = take_prefix(text, room)
                 if fitting != text:
                     truncated[field] = fitting
-            if isinstance(part, parts.Whole):
+            # Only the last state counts: the item may be the same in all of them.
+            if isinstance(part, parts.Whole) or (isinstance(part, parts.ItemState) and part.complete):
                 room -= CHARACTERS_PER_TOKEN * estimate_item(part.item)
             if not truncated and room >= 0:
                 yield part

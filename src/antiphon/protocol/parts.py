@@ -11,7 +11,8 @@ from typing import Literal
 from msgspec import Struct
 
 from antiphon.protocol.errors import ErrorPayload, UpstreamError
-from antiphon.protocol.items import Item, LogProb, Phase
+from antiphon.protocol.items import ExtensionItem, FunctionCallOutput, Item, LogProb, Message, Phase
+from antiphon.protocol.items import Reasoning as ReasoningItem
 from antiphon.protocol.items import TextAnnotation as AnnotationValue
 
 Key = int | str
@@ -78,6 +79,18 @@ class Whole(Struct, frozen=True):
     item: Item
 
 
+class ItemState(Struct, frozen=True):
+    """An item as its source shows it: when it begins, while it changes, and when it is `complete`.
+
+    The first state of a key opens the item, with what it holds by then. The item stays open, whatever else comes, until
+    its last state. Text and reasoning parts with the key extend it; an item without such parts takes the last state.
+    """
+
+    item: Message | ReasoningItem | FunctionCallOutput | ExtensionItem
+    key: Key
+    complete: bool = False
+
+
 class Extension(Struct, frozen=True):
     """An extension event, `slug:name`, to be emitted at this position."""
 
@@ -128,4 +141,4 @@ class Failure(Struct, frozen=True):
         return UpstreamError(error.message, status=self.status, type=error.type, code=error.code, param=error.param)
 
 
-Part = Text | Refusal | Reasoning | Call | Annotation | Whole | Extension | Usage | Warn | Finish | Failure
+Part = Text | Refusal | Reasoning | Call | Annotation | Whole | ItemState | Extension | Usage | Warn | Finish | Failure

@@ -144,6 +144,7 @@ class Synth:
             parts.Annotation: self._items.add_annotation,
             parts.Call: self._items.add_call,
             parts.Whole: self._items.add_whole,
+            parts.ItemState: self._items.set_item_state,
         }
 
     def resume(self, events: Sequence[Event]) -> None:

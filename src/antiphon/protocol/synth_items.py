@@ -4,6 +4,7 @@
   content part is open until a part with another number comes.
 - Calls may interleave. A call stays open until its source says that it is complete, or another
   item begins while the call's arguments are whole JSON, or the response ends.
+- An item that an `ItemState` opened stays open until its last state, whatever else comes.
 - Items are closed in the order of their index: one that is finished while an earlier one is open
   waits for it. The rule `done-in-order` requires this.
 """
@@ -19,7 +20,17 @@ from antiphon.protocol import events, items, parts
 from antiphon.protocol.errors import LocalProtocolError, answer_too_large_error
 from antiphon.protocol.events import CALL_ARGUMENTS, OUTPUT_TEXT, REFUSAL, Event, TextKind
 from antiphon.protocol.fast_text import EventEmitter, OpenText
-from antiphon.protocol.items import FunctionCall, Item, ItemStatus, Message, Phase, Reasoning
+from antiphon.protocol.items import (
+    ExtensionItem,
+    FunctionCall,
+    FunctionCallOutput,
+    Item,
+    ItemStatus,
+    Message,
+    Phase,
+    Reasoning,
+    call_key,
+)
 from antiphon.protocol.parts import Key
 from antiphon.protocol.surrogates import repair_surrogates, repair_value
 
@@ -82,6 +93,8 @@ class OpenItem(Struct, eq=False):
     """How many parts have been added, by index field."""
     finished: bool = False
     """Whether nothing more comes; the item may still wait for an earlier one."""
+    held: bool = False
+    """Whether only its source ends the item, not the beginning of another one."""
 
 
 class ItemSynth:
@@ -94,6 +107,7 @@ class ItemSynth:
         self._unclosed: list[OpenItem] = []
         self._current_item: OpenItem | None = None
         self._open_calls: dict[Key, OpenItem] = {}
+        self._held_items: dict[Key, OpenItem] = {}
         self.nameless_calls: dict[Key, parts.Call] = {}
         """The calls whose name has not arrived yet."""
         self._named_keys: set[Key] = set()
@@ -209,7 +223,7 @@ class ItemSynth:
                 self.add_call(parts.Call(key, item.name, item.arguments, item.call_id, complete))
             case items.ItemReference():
                 raise LocalProtocolError("an item reference is input only")
-            case items.FunctionCallOutput():
+            case FunctionCallOutput():
                 self._add_whole_other(replace(item, call_id=self._answer_call(item.call_id)))
             case _:
                 self._add_whole_other(item)
@@ -218,21 +232,68 @@ class ItemSynth:
         """Return the call_id, as the client knows it, of the call that an output answers; close that call."""
         waiting = self._unanswered_call_ids.get(source_id)
         if not waiting:
-            return source_id  # the call of an earlier response
+            # The call of an earlier response, if its id is one.
+            return source_id if 0 < len(source_id) <= items.MAX_CALL_ID_LENGTH else self._new_id("call")
         call_id = waiting.pop(0)
         for call in list(self._open_calls.values()):
             if isinstance(call.value, FunctionCall) and call.value.call_id == call_id:
                 self._finish_item(call)
         return call_id
 
+    def set_item_state(self, part: parts.ItemState) -> None:
+        """Open an item that its source ends, change its value, or finish it."""
+        item, key = repair_value(part.item), part.key
+        held = self._held_items.get(key)
+        if held is not None and held.value.type != item.type:
+            self._finish_held(key, "completed")
+            held = None
+        if held is None:
+            held = self._held_items[key] = self._open_held(item, key)
+            held.held = True
+        elif isinstance(item, FunctionCallOutput):
+            held.value = replace(held.value, output=item.output)
+        elif isinstance(item, ExtensionItem):
+            held.value = replace(item, id=held.value.id, status="in_progress")
+        if part.complete:
+            self._finish_held(key, item.status)
+
+    def _open_held(self, item: Item, key: Key) -> OpenItem:
+        self._finish_growing()
+        match item:
+            case Message():
+                held = self._ensure_item("message", key, item.phase or None)
+                self._add_whole_contents(item, held, key)
+                return held
+            case Reasoning():
+                held = self._ensure_item("reasoning", key)
+                self._add_whole_reasoning_contents(item, held, key)
+                return held
+            case FunctionCallOutput():
+                return self._open_other(replace(item, call_id=self._answer_call(item.call_id)))
+            case ExtensionItem() if call_key(item) is None:
+                return self._open_other(item)
+            case _:
+                raise LocalProtocolError(f"the state of a {item.type} item cannot change; use Call or Whole")
+
+    def _finish_held(self, key: Key, status: object) -> None:
+        held = self._held_items.pop(key)
+        held.held = False
+        if isinstance(held.value, FunctionCallOutput | ExtensionItem):
+            self._finish_other(held, status)
+        else:
+            self._finish_item(held)
+
     def _add_whole_message(self, message: Message, key: Key) -> None:
         item = self._ensure_item("message", key, message.phase or None)
+        self._add_whole_contents(message, item, key)
+        if message.status != "incomplete":
+            self._finish_item(item)
+
+    def _add_whole_contents(self, message: Message, item: OpenItem, key: Key) -> None:
         for index, piece in enumerate(message.content):
             # An empty text is a part of the message too.
             self._ensure_text(item, REFUSAL if isinstance(piece, items.RefusalContent) else OUTPUT_TEXT, index)
             self._add_whole_content(piece, key, index)
-        if message.status != "incomplete":
-            self._finish_item(item)
 
     def _add_whole_content(self, piece: items.Content, key: Key, index: int) -> None:
         if isinstance(piece, items.RefusalContent):
@@ -246,27 +307,38 @@ class ItemSynth:
 
     def _add_whole_reasoning(self, reasoning: Reasoning, key: Key) -> None:
         item = self._ensure_item("reasoning", key)
+        self._add_whole_reasoning_contents(reasoning, item, key)
+        self._finish_item(item)
+
+    def _add_whole_reasoning_contents(self, reasoning: Reasoning, item: OpenItem, key: Key) -> None:
         for index, piece in enumerate(reasoning.content or []):
             self.add_reasoning(parts.Reasoning(items.content_text(piece), key, index))
         for index, piece in enumerate(reasoning.summary):
             self.add_reasoning(parts.Reasoning(key=key, part=index, summary=items.content_text(piece)))
         # The final item takes its encrypted content from this value.
         item.value = replace(reasoning, id=item.value.id)
-        self._finish_item(item)
 
-    def _add_whole_other(self, item: items.FunctionCallOutput | items.Compaction | items.ExtensionItem) -> None:
+    def _add_whole_other(self, item: FunctionCallOutput | items.Compaction | ExtensionItem) -> None:
         self._finish_growing()
-        id = self._new_id(ID_PREFIXES.get(item.type, "item"))
         if isinstance(item, items.Compaction):
+            id = self._new_id(ID_PREFIXES["compaction"])
             self._finish_item(self._open_item(id, self._options.seal(replace(item, id=id))))
             return
         if item.type == items.CUSTOM_TOOL_CALL and not item.get("call_id"):
             item = replace(item, extra={**(item.extra or {}), "call_id": self._new_id("call")})
-        opened = self._open_item(id, replace(item, id=id, status="in_progress"))
+        opened = self._open_other(item)
         # A completed response must not hold an incomplete item, so its end decides.
         if item.status != "incomplete":
-            opened.value = replace(item, id=id, status="failed" if item.status == "failed" else "completed")
-            self._finish_item(opened)
+            self._finish_other(opened, item.status)
+
+    def _open_other(self, item: FunctionCallOutput | ExtensionItem) -> OpenItem:
+        id = self._new_id(ID_PREFIXES.get(item.type, "item"))
+        return self._open_item(id, replace(item, id=id, status="in_progress"))
+
+    def _finish_other(self, item: OpenItem, status: object) -> None:
+        failed = status == "failed" and isinstance(item.value, ExtensionItem)
+        item.value = replace(item.value, status="failed" if failed else "completed")
+        self._finish_item(item)
 
     def _ensure_item(self, type: str, key: Key, phase: Phase | None = None) -> OpenItem:
         """Return the open message or reasoning item of a key; open one if there is none."""
@@ -274,9 +346,12 @@ class ItemSynth:
         other_phase = phase is not None and item is not None and getattr(item.value, "phase", None) != phase
         if item is None or item.key != key or item.value.type != type or other_phase:
             self._finish_growing()
-            id = self._new_id(ID_PREFIXES[type])
-            empty = Reasoning(id=id) if type == "reasoning" else empty_message(id, phase)
-            item = self._current_item = self._open_item(key, empty)
+            item = self._held_items.get(key)
+            if item is None or item.value.type != type:
+                id = self._new_id(ID_PREFIXES[type])
+                empty = Reasoning(id=id) if type == "reasoning" else empty_message(id, phase)
+                item = self._open_item(key, empty)
+            self._current_item = item
         self._last_grown = item
         return item
 
@@ -377,6 +452,7 @@ class ItemSynth:
         self.nameless_calls.clear()
         self._current_item = None
         self._open_calls.clear()
+        self._held_items.clear()
         while self._unclosed:
             item = self._unclosed.pop(0)
             # The last item to grow may have been cut off even if its arguments are whole JSON.
@@ -389,8 +465,9 @@ class ItemSynth:
 
     def _finish_growing(self) -> None:
         """Finish the items that cannot grow any more because another item begins."""
-        if self._current_item is not None:
-            self._finish_item(self._current_item)
+        current, self._current_item = self._current_item, None
+        if current is not None and not current.held:
+            self._finish_item(current)
         # Only these: the others were not whole when they were last looked at.
         grown, self._grown_calls = self._grown_calls, {}
         for call in [call for call in grown.values() if not call.finished and self._has_whole_arguments(call)]:
@@ -428,7 +505,7 @@ class ItemSynth:
             case Message() | FunctionCall():
                 return replace(built, status=status)
             case _:
-                return item.value if item.finished else replace(built, status=status)
+                return item.value if item.finished else replace(item.value, status=status)
 
     def _close_text(self, item: OpenItem) -> None:
         open_text, item.open_text = item.open_text, None
