@@ -5,7 +5,7 @@ Serve it, from this folder, with `uvicorn mounted:app`.
 
 from fastapi import FastAPI
 
-from antiphon import Settings, Turn, agent, create_app
+from antiphon import Antiphon, Turn, agent
 
 
 @agent("parrot")
@@ -14,7 +14,5 @@ def parrot(turn: Turn) -> str:
     return f"{turn.text} {turn.text}"
 
 
-gateway = create_app(Settings(agents=[parrot]))
-# With its lifespan, running responses finish before the server stops.
-app = FastAPI(lifespan=gateway.router.lifespan_context)
-app.mount("/ai", gateway)
+app = FastAPI()
+Antiphon(agents=[parrot]).adapt(app, prefix="/ai")

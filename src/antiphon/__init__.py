@@ -47,11 +47,12 @@ if TYPE_CHECKING:
     from antiphon.protocol.request import Request
     from antiphon.protocol.response import Response
     from antiphon.server.app import create_app
+    from antiphon.server.mounting import Antiphon
     from antiphon.server.settings import Settings
 
 __version__ = "0.1.0"
 
-__all__ = ["Agent", "Settings", "Turn", "agent", "create_app"]
+__all__ = ["Agent", "Antiphon", "Settings", "Turn", "agent", "create_app"]
 __all__ += ["AbortSignal", "AgentOptions", "AsyncClient", "Client", "Conversation", "run_agent", "stream_agent"]
 __all__ += ["ToolContext", "tool"]
 __all__ += ["AntiphonError", "RemoteProtocolError", "Request", "RequestError", "Response", "UpstreamError"]
@@ -73,6 +74,7 @@ _MODULES = {
     "protocol.request": "Request",
     "protocol.response": "Response",
     "server.app": "create_app",
+    "server.mounting": "Antiphon",
     "server.settings": "Settings",
 }
 _MODULE_BY_NAME = {name: module for module, names in _MODULES.items() for name in names.split()}

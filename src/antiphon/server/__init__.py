@@ -1,6 +1,7 @@
 """The ASGI application: Open Responses over HTTP and WebSocket.
 
 app             create_app: routes and middleware
+mounting        Antiphon: the application as a part of another one
 middleware      request ids, authentication, access log; errors as clients see them
 endpoints/      one module per resource
 streaming/      Server-Sent Events, disconnects, WebSocket lanes

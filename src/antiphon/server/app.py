@@ -1,8 +1,7 @@
 """The application: routes and middleware.
 
-`create_app` returns a Starlette application to serve, or to mount under a prefix in another
-Starlette or FastAPI application. It needs no lifespan: the first request creates the engine. With
-a lifespan, running responses are drained at shutdown.
+`create_app` returns a Starlette application. It needs no lifespan: the first request creates the
+engine. With a lifespan, running responses are drained at shutdown.
 """
 
 from collections.abc import Awaitable

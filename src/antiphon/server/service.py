@@ -193,8 +193,10 @@ class Service:
         self.shutdown_event, self._lock = asyncio.Event(), asyncio.Lock()
         self.skip_drain = False
         await self.engine()
-        yield
-        await self.close()
+        try:
+            yield
+        finally:
+            await self.close()
 
     async def drain(self) -> None:
         """Accept no new work; wait for running work, and interrupt it after `drain_seconds`."""
@@ -226,10 +228,12 @@ class Service:
 
 
 def find_service(app: object) -> Service | None:
-    """Return the service of an application that `create_app` made, or of one mounted in it, or None."""
-    service = getattr(getattr(app, "state", None), "service", None)
-    if isinstance(service, Service):
-        return service
+    """Return the service of an application that `create_app` made, or of one that has it as a part, or None."""
+    state = getattr(app, "state", None)
+    # The second name is for applications of others, which may use the first one themselves.
+    for service in (getattr(state, "service", None), getattr(state, "antiphon", None)):
+        if isinstance(service, Service):
+            return service
     mounts = [route for route in getattr(app, "routes", ()) if isinstance(route, Mount)]
     return next(filter(None, (find_service(mount.app) for mount in mounts)), None)
 

@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Annotated, get_origin
+from typing import Annotated, Self, get_origin
 
 from antiphon.adapters.base import Provider
 from antiphon.agents.agent import Agent
@@ -144,12 +144,12 @@ class Settings:
             tables.check_table(dict(provider.timeouts), tables.TIMEOUT_KEYS, f"providers[{index}].timeouts")
 
     @classmethod
-    def from_config(cls, path: Path | str | None = None, *, agents: Sequence[Agent] = ()) -> "Settings":
+    def from_config(cls, path: Path | str | None = None, *, agents: Sequence[Agent] = ()) -> Self:
         """Return settings from `antiphon.toml` and the environment; raises ConfigError."""
         settings = cls(agents=agents)
         return settings.with_config(load_config(path, agents=settings.agent_models))
 
-    def with_config(self, config: GatewayConfig) -> "Settings":
+    def with_config(self, config: GatewayConfig) -> Self:
         """Return these settings with the providers and aliases of a configuration."""
         return replace(self, providers=list(config.providers.values()), keys=config.keys, aliases=config.models)
 
