@@ -25,13 +25,16 @@ serve: .venv/.runtime ## serve Open Responses on http://127.0.0.1:8000 (HOST=, P
 .venv/node/.ready: .venv/.ready tests/node/package-lock.json scripts/setup-node
 	@scripts/setup-node
 
-test: .venv/.ready .venv/node/.ready ## run every test, in parallel (ARGS= goes to pytest)
+.venv/xaibo/.ready: .venv/.ready tests/bridges/xaibo/constraints.txt scripts/setup-xaibo
+	@scripts/setup-xaibo
+
+test: .venv/.ready .venv/node/.ready .venv/xaibo/.ready ## run every test, in parallel (ARGS= goes to pytest)
 	$(PYTEST) $(ARGS)
 
 test-fast: .venv/.ready ## run the tests that start no server and no process
 	$(PYTEST) -m "not server" $(ARGS)
 
-test-busy: .venv/.ready .venv/node/.ready ## test-fast ten times and test twice, while every core is busy
+test-busy: .venv/.ready .venv/node/.ready .venv/xaibo/.ready ## test-fast ten times and test twice, while every core is busy
 	@scripts/test-busy
 
 soak: .venv/.ready ## an hour of mixed load and faults (SECONDS=3600); prints memory, files, tasks and loop lag

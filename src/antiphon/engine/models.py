@@ -263,9 +263,13 @@ class Models:
         limits: AgentLimits | None = None,
     ) -> None:
         self._limits = limits or AgentLimits(AgentThreads())
-        self._agents = {agent.name: agent for agent in agents}
+        self.set_agents(agents)
         self._providers = providers
         self._aliases = dict(aliases or {})
+
+    def set_agents(self, agents: Iterable[Agent]) -> None:
+        """Replace all agents; running responses keep theirs."""
+        self._agents = {agent.name: agent for agent in agents}
 
     @property
     def names(self) -> list[str]:

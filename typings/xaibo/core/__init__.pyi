@@ -1,0 +1,3 @@
+class Exchange:
+    module_instances: dict[str, object]
+    def get_module(self, module_id: str, caller_id: str) -> object: ...
