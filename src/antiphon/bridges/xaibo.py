@@ -81,8 +81,7 @@ def wrap_agent(xaibo: Xaibo, name: str) -> Agent:
 
     config = xaibo.get_agent_config(name)
     handlers = find_handlers(config)
-    agent = Agent(name, answer_with(handlers[0]))
-    agent.__doc__ = config.description
+    agent = Agent(name, answer_with(handlers[0]), description=config.description, framework="xaibo")
     for handler in handlers if len(handlers) > 1 else ():
         agent.entry(handler)(answer_with(handler))
     return agent
