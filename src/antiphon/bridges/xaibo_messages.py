@@ -23,10 +23,13 @@ from antiphon.protocol.items import (
     FunctionCallOutput,
     InputFile,
     InputImage,
+    InputText,
     InputVideo,
     Item,
     Message,
+    OutputText,
     content_text,
+    user_message,
 )
 from antiphon.protocol.json_schema import as_list, is_array, is_object, is_string_list
 from antiphon.protocol.struct import encode
@@ -151,27 +154,28 @@ def convert_call(call: FunctionCall) -> LLMFunctionCall:
     )
 
 
-def convert_to_input(messages: Sequence[LLMMessage], last_user_message: str) -> list[dict[str, object]]:
-    """Return messages as the input of a request that ends with a message of the user."""
-    items: list[dict[str, object]] = []
+def convert_to_items(messages: Sequence[LLMMessage], last_user_message: str) -> list[Item]:
+    """Return messages as items that end with a message of the user."""
+    items: list[Item] = []
     for message in messages:
         if message.role is not LLMRole.FUNCTION:
-            kind = "output_text" if message.role is LLMRole.ASSISTANT else "input_text"
-            content = [
-                {"type": "input_image", "image_url": part.image} if part.image else {"type": kind, "text": part.text}
-                for part in message.content
-            ]
-            items.append({"type": "message", "role": message.role.value, "content": content})
-        for call in message.tool_calls or ():
-            arguments = encode(call.arguments).decode()
-            items.append({"type": "function_call", "call_id": call.id, "name": call.name, "arguments": arguments})
-        items += (
-            {"type": "function_call_output", "call_id": result.id, "output": result.content}
-            for result in message.tool_results or ()
-        )
+            content = [read_content(part, message.role) for part in message.content]
+            items.append(Message(role=message.role.value, content=content))
+        items += [
+            FunctionCall(call_id=call.id, name=call.name, arguments=encode(call.arguments).decode())
+            for call in message.tool_calls or ()
+        ]
+        items += [FunctionCallOutput(call_id=result.id, output=result.content) for result in message.tool_results or ()]
     if not (messages and is_text_of_user(messages[-1], last_user_message)):
-        items.append({"type": "message", "role": "user", "content": last_user_message})
+        items.append(user_message(last_user_message))
     return items
+
+
+def read_content(part: LLMMessageContent, role: LLMRole) -> Content:
+    if part.type is LLMMessageContentType.IMAGE:
+        return InputImage(image_url=part.image)
+    text = part.text or ""
+    return OutputText(text=text) if role is LLMRole.ASSISTANT else InputText(text=text)
 
 
 def convert_tool(tool: FunctionTool) -> Tool:

@@ -11,7 +11,6 @@ from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-import msgspec
 from fastapi import APIRouter, FastAPI
 from starlette.requests import Request
 from starlette.responses import Response
@@ -19,7 +18,8 @@ from xaibo import AgentConfig, Xaibo
 from xaibo.core.protocols import ConversationHistoryProtocol
 
 from antiphon.bridges.xaibo import wrap_agents
-from antiphon.bridges.xaibo_messages import convert_to_input
+from antiphon.bridges.xaibo_messages import convert_to_items
+from antiphon.protocol.struct import encode
 from antiphon.server.app import create_app
 from antiphon.server.asgi import AsgiApp, Message, Receive, Scope, Send
 from antiphon.server.service import Service
@@ -105,8 +105,8 @@ class OpenAiResponsesApiAdapter:
     ) -> Response:
         self._update_agents()
         kept = {key: value for key, value in response_data.items() if key not in ANSWERED_FIELDS}
-        input = convert_to_input(await conversation.get_history(), last_user_message)
-        body = msgspec.json.encode({**kept, "input": input, "stream": stream})
+        items = convert_to_items(await conversation.get_history(), last_user_message)
+        body = encode({**kept, "input": items, "stream": stream})
         return ApplicationResponse(self._app, body)
 
     def _update_agents(self) -> None:
