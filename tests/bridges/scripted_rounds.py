@@ -3,12 +3,13 @@
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
 
-import httpx
+import httpx2
 from openai import AsyncOpenAI
 
 from antiphon import Client
 from antiphon.agents.agent import Agent, Turn, agent
 from antiphon.protocol import parts
+from antiphon.protocol.errors import UpstreamError
 from antiphon.protocol.items import FunctionCall, FunctionCallOutput, Item, Message, Reasoning
 from antiphon.protocol.response import Response
 from antiphon.server.settings import Settings
@@ -34,11 +35,11 @@ class ScriptedRounds:
         @agent("scripted")
         async def scripted(turn: Turn) -> AsyncIterator[object]:
             self.turns.append(turn)
+            yield USAGE
             for value in self.answers.pop(0):
                 if isinstance(value, Exception):
                     raise value
                 yield value
-            yield USAGE
 
         return scripted
 
@@ -56,7 +57,7 @@ class ScriptedRounds:
 
 def openai_client(address: str) -> AsyncOpenAI:
     """Return a client that leaves no connection open: nobody closes it in the loop that used it."""
-    http = httpx.AsyncClient(limits=httpx.Limits(max_keepalive_connections=0))
+    http = httpx2.AsyncClient(limits=httpx2.Limits(max_keepalive_connections=0))
     return AsyncOpenAI(base_url=address, api_key="none", max_retries=0, http_client=http)
 
 
@@ -73,6 +74,19 @@ def ask(client: Client, served: Agent, input: object, **params: object) -> Respo
         for _ in stream:
             pass
     return stream.response
+
+
+def ask_for_error(client: Client, served: Agent, input: object, **params: object) -> tuple[int, str | None, str]:
+    """Ask for an answer that fails; return the status, the code and the message of the error.
+
+    The status is 200 if the answer had begun.
+    """
+    try:
+        response = ask(client, served, input, **params)
+    except UpstreamError as error:
+        return error.status, error.payload.code, error.payload.message.partition(": ")[2]
+    assert response.error is not None
+    return 200, response.error.code, response.error.message
 
 
 def summarize(items: Sequence[Item]) -> list[tuple[str, ...]]:

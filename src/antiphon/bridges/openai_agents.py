@@ -101,8 +101,6 @@ def wrap_agent(
                 async for event in events:
                     for part in run.read(event):
                         yield part
-                    if run.finish:
-                        break
             for part in run.end():
                 yield part
         if run.finish:
@@ -288,11 +286,12 @@ class AgentRun:
                     yield part
 
     def _add_output_tokens(self, count: int) -> None:
-        """Stop the run if all rounds together have reached the limit; a chat model does not say that it has."""
+        """End the run with this round if all rounds have reached the limit; a chat model does not say that it has."""
         self._output_tokens += count
         limit = self._turn.request.max_output_tokens
         if limit and self._output_tokens >= limit:
             self.finish = self.finish or parts.Finish("length")
+            self._result.cancel(mode="after_turn")
 
     def _count_usage(self) -> parts.Usage:
         usage = self._result.context_wrapper.usage
