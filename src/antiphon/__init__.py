@@ -7,7 +7,7 @@ The packages, from the lowest layer to the highest; each imports only those list
     transport  requests to providers: HTTP client, credentials, retries
     adapters   one package per provider: encodes requests, decodes responses into parts
     agents     Python functions as models, and the built-in `demo` and `echo`
-    store      storage of responses and delivery of their events: in memory, in SQLite
+    store      storage of responses and delivery of their events: in memory, SQLite or PostgreSQL
     bridges    agents of other frameworks as models; other event models as parts
     engine     one response, from its request to its terminal event
     client     calls any Open Responses server from Python; the agent loop

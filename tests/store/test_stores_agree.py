@@ -1,4 +1,4 @@
-"""After any sequence of operations, the SQLite store and the memory store agree."""
+"""After any sequence of operations, the SQLite store, the PostgreSQL store and the memory store agree."""
 
 import asyncio
 import re
@@ -15,7 +15,9 @@ from antiphon.protocol.errors import RequestError, StoreError
 from antiphon.protocol.response import ResponseStatus
 from antiphon.store.base import Order, PageCursor, Store, StoredConversation
 from antiphon.store.memory import MemoryStore
+from antiphon.store.postgres.store import PostgresStore
 from antiphon.store.sqlite.store import SqliteStore
+from tests.postgres_server import create_database, drop_database
 from tests.store.builders import NOW, assistant_message, ended_response, make_events, new_response, user_message
 
 RANDOM = re.compile("[0-9a-f]{48}")
@@ -35,24 +37,27 @@ Operation = Callable[[Store], Awaitable[object]]
 
 
 class StoresAgree(RuleBasedStateMachine):
-    """Two stores with the same operations."""
+    """The memory store and another one, with the same operations."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.folder = tempfile.mkdtemp()
         self.runner = asyncio.Runner()
         self.memory = MemoryStore(clock=lambda: NOW)
-        self.sqlite = self.runner.run(self.open_sqlite())
+        self.create_empty()
+        self.other = self.runner.run(self.open_other())
 
-    async def open_sqlite(self) -> SqliteStore:
-        """Open the SQLite store."""
-        return SqliteStore(self.folder, clock=lambda: NOW)
+    def create_empty(self) -> None:
+        """Create the place of the other store."""
+        raise NotImplementedError
+
+    async def open_other(self) -> Store:
+        """Open the other store at that place."""
+        raise NotImplementedError
 
     def teardown(self) -> None:
         """Close the stores."""
-        self.runner.run(self.sqlite.close())
+        self.runner.run(self.other.close())
         self.runner.close()
-        shutil.rmtree(self.folder)
 
     def run_on_both(self, operation: Operation) -> None:
         """Run an operation on both stores, and compare the results."""
@@ -64,11 +69,11 @@ class StoresAgree(RuleBasedStateMachine):
                 return type(error)
 
         async def outcomes() -> tuple[object, object]:
-            return await outcome(self.memory), await outcome(self.sqlite)
+            return await outcome(self.memory), await outcome(self.other)
 
-        memory, sqlite = self.runner.run(outcomes())
+        memory, other = self.runner.run(outcomes())
         # Each store gives its own random id to an item that repeats one.
-        assert RANDOM.sub("…", repr(memory)) == RANDOM.sub("…", repr(sqlite))
+        assert RANDOM.sub("…", repr(memory)) == RANDOM.sub("…", repr(other))
 
     @initialize()
     def create_conversation(self) -> None:
@@ -160,9 +165,9 @@ class StoresAgree(RuleBasedStateMachine):
 
     @rule()
     def reopen(self) -> None:
-        """Reopen the SQLite store."""
-        self.runner.run(self.sqlite.close())
-        self.sqlite = self.runner.run(self.open_sqlite())
+        """Reopen the other store."""
+        self.runner.run(self.other.close())
+        self.other = self.runner.run(self.open_other())
 
     @rule(tenant=TENANTS, cursor=CURSORS)
     def compare(self, tenant, cursor) -> None:
@@ -185,7 +190,38 @@ class StoresAgree(RuleBasedStateMachine):
         ]
 
 
-TestStoresAgree = StoresAgree.TestCase
-TestStoresAgree.settings = settings(
-    max_examples=25, stateful_step_count=40, deadline=None, suppress_health_check=[HealthCheck.too_slow]
-)
+class SqliteAgrees(StoresAgree):
+    """The memory store and the SQLite store."""
+
+    def create_empty(self) -> None:
+        self.folder = tempfile.mkdtemp()
+
+    async def open_other(self) -> Store:
+        return SqliteStore(self.folder, clock=lambda: NOW)
+
+    def teardown(self) -> None:
+        super().teardown()
+        shutil.rmtree(self.folder)
+
+
+class PostgresAgrees(StoresAgree):
+    """The memory store and the PostgreSQL store."""
+
+    def create_empty(self) -> None:
+        self.url = create_database()
+
+    async def open_other(self) -> Store:
+        store = PostgresStore(self.url, clock=lambda: NOW)
+        await store.open()
+        return store
+
+    def teardown(self) -> None:
+        super().teardown()
+        drop_database(self.url)
+
+
+TestSqliteAgrees, TestPostgresAgrees = SqliteAgrees.TestCase, PostgresAgrees.TestCase
+for case in (TestSqliteAgrees, TestPostgresAgrees):
+    case.settings = settings(
+        max_examples=25, stateful_step_count=40, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    )

@@ -1,0 +1,99 @@
+"""The lease of this process, and the fence of processes that are gone.
+
+Every process has a row in `workers` with an expiry that it renews. A process whose lease has expired is fenced by
+another one before its responses are taken over: its row then refuses every write in its name. A process that finds
+itself fenced, for example after it was stopped for a while, goes on under a new id.
+"""
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable
+
+from antiphon.protocol.errors import StoreError
+from antiphon.store.postgres.database import Database
+
+logger = logging.getLogger("antiphon.store")
+
+LEASE_SECONDS = 15.0
+"""How long a process may be silent before others take its work over."""
+
+RENEWALS_PER_LEASE = 4
+
+# The database's clock decides: those of the machines may differ.
+_REGISTER = "INSERT INTO workers (id, expires_at) VALUES ($1, clock_timestamp() + make_interval(secs => $2))"
+_RENEW = """
+UPDATE workers SET expires_at = clock_timestamp() + make_interval(secs => $2)
+WHERE id = $1 AND NOT fenced RETURNING 1"""
+_RETIRE = "UPDATE workers SET fenced = true WHERE id = $1"
+# Waits for the flush that such a worker has in flight, and makes every later one fail.
+_FENCE_EXPIRED = """
+UPDATE workers SET fenced = true WHERE NOT fenced AND expires_at < clock_timestamp() RETURNING id"""
+_FORGET_FENCED = """
+DELETE FROM workers w
+WHERE fenced AND expires_at < clock_timestamp() - interval '1 day'
+    AND NOT EXISTS (SELECT 1 FROM responses r WHERE r.owner = w.id AND r.ended_at IS NULL)"""
+_COUNT_OTHERS = "SELECT count(*) FROM workers WHERE NOT fenced AND id <> $1"
+
+
+class WorkerLease:
+    """This process's row in `workers`, renewed by a task."""
+
+    def __init__(self, database: Database, seconds: float = LEASE_SECONDS) -> None:
+        self._database = database
+        self._seconds = seconds
+        self._task: asyncio.Task[None] | None = None
+        self.id = ""
+        self.others = 0
+        """How many other processes had a lease at the last renewal."""
+        self.on_fenced: list[Callable[[], None]] = []
+        """Called when this process has lost its lease: what it still works on was taken over."""
+
+    async def start(self) -> None:
+        """Register this process, and renew its lease from now on."""
+        await self.register()
+        self._task = asyncio.create_task(self._renew_repeatedly())
+
+    async def register(self) -> None:
+        """Take a new id, which no fence has."""
+        id = f"worker_{os.urandom(12).hex()}"
+        await self._database.fetch(_REGISTER, id, self._seconds)
+        self.id = id
+        self.others = (await self._database.fetch(_COUNT_OTHERS, id))[0][0]
+
+    async def renew(self) -> None:
+        """Renew the lease once; register again if another process has fenced this one."""
+        if await self._database.fetchrow(_RENEW, self.id, self._seconds) is None:
+            logger.error("this process lost its lease as %s: its unfinished responses were taken over", self.id)
+            await self.register()
+            for notify in self.on_fenced:
+                notify()
+            return
+        self.others = (await self._database.fetch(_COUNT_OTHERS, self.id))[0][0]
+
+    async def _renew_repeatedly(self) -> None:
+        while True:
+            await asyncio.sleep(self._seconds / RENEWALS_PER_LEASE)
+            try:
+                await self.renew()
+            except StoreError as error:
+                logger.warning("the lease of this process could not be renewed: %s", error)
+
+    async def fence_expired(self) -> list[str]:
+        """Fence every process whose lease has expired; return their ids."""
+        fenced = [row["id"] for row in await self._database.fetch(_FENCE_EXPIRED)]
+        for id in fenced:
+            logger.warning("%s did not renew its lease: its unfinished responses are taken over", id)
+        await self._database.fetch(_FORGET_FENCED)
+        return fenced
+
+    async def stop(self) -> None:
+        """Give the lease up: what this process has not finished may be taken over at once."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+            self._task = None
+        try:
+            await self._database.fetch(_RETIRE, self.id)
+        except StoreError as error:
+            logger.warning("the lease of this process could not be given up: %s", error)
