@@ -1,6 +1,7 @@
 """A store in PostgreSQL, shared by any number of processes.
 
 store           `PostgresStore`: the store's methods
+operations      operations of several statements: beginnings and ends, chains, lists, retention
 append_writer   appends of all streams of this process, a transaction per flush
 sql             the SQL statements, and the conversion between rows and values
 schema          the tables and their migrations
