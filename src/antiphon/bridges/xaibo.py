@@ -40,6 +40,7 @@ from xaibo.core.models import (
 )
 
 from antiphon.agents.agent import DEFAULT_ENTRY, Agent, Function, Turn
+from antiphon.bridges.frameworks import to_agent_name
 from antiphon.bridges.xaibo_messages import Conversation, convert_tool
 from antiphon.protocol import parts
 from antiphon.protocol.items import ExtensionItem, FunctionCallOutput
@@ -81,7 +82,7 @@ def wrap_agent(xaibo: Xaibo, name: str) -> Agent:
 
     config = xaibo.get_agent_config(name)
     handlers = find_handlers(config)
-    agent = Agent(name, answer_with(handlers[0]), description=config.description, framework="xaibo")
+    agent = Agent(to_agent_name(name), answer_with(handlers[0]), description=config.description, framework="xaibo")
     for handler in handlers if len(handlers) > 1 else ():
         agent.entry(handler)(answer_with(handler))
     return agent

@@ -15,7 +15,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from antiphon.protocol.struct import InvalidValueError
 from antiphon.server.app import create_app
-from antiphon.server.asgi import Message, Receive, Scope, Send
+from antiphon.server.asgi import AsgiApp, Message, Receive, Scope, Send
 from antiphon.server.middleware import PUBLIC_PATHS
 from antiphon.server.service import Service
 from antiphon.server.settings import Settings
@@ -114,7 +114,7 @@ class BelowPrefix:
 class ApplicationResponse(Response):
     """A response that an application sends, followed by the background tasks of a route's dependencies."""
 
-    def __init__(self, app: BelowPrefix) -> None:
+    def __init__(self, app: AsgiApp) -> None:
         super().__init__()
         self._app = app
 

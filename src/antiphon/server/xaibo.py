@@ -20,10 +20,9 @@ from xaibo.core.protocols import ConversationHistoryProtocol
 from antiphon.bridges.xaibo import wrap_agents
 from antiphon.bridges.xaibo_messages import convert_to_items
 from antiphon.protocol.struct import encode
-from antiphon.server.app import create_app
 from antiphon.server.asgi import AsgiApp, Message, Receive, Scope, Send
+from antiphon.server.mounting import Antiphon, ApplicationResponse
 from antiphon.server.service import Service
-from antiphon.server.settings import Settings
 
 PREFIX = "/openai"
 
@@ -44,8 +43,7 @@ class OpenAiResponsesApiAdapter:
         self.streaming_timeout = streaming_timeout
         self.responses_dir = responses_dir
         self._configs: list[AgentConfig] = []
-        self._app = create_app(Settings(demo=False, chunk_timeout=streaming_timeout, responses_dir=responses_dir))
-        self._service: Service = self._app.state.service
+        self._app = Antiphon(demo=False, chunk_timeout=streaming_timeout, responses_dir=responses_dir)
         self.router = APIRouter(lifespan=self._lifespan)
         self.router.add_api_route("/responses", self.create_response, methods=["POST"])
         self.router.add_api_route("/responses/{response_id}", self.get_response, methods=["GET"])
@@ -107,44 +105,40 @@ class OpenAiResponsesApiAdapter:
         kept = {key: value for key, value in response_data.items() if key not in ANSWERED_FIELDS}
         items = convert_to_items(await conversation.get_history(), last_user_message)
         body = encode({**kept, "input": items, "stream": stream})
-        return ApplicationResponse(self._app, body)
+        return ApplicationResponse(BodyReplacement(self._app, body))
 
     def _update_agents(self) -> None:
         """Serve the agents that Xaibo knows now: its web server reloads them."""
         configs = [self.xaibo.get_agent_config(name) for name in self.xaibo.list_agents()]
         if [*map(id, configs)] != [*map(id, self._configs)]:
-            self._service.models.set_agents(wrap_agents(self.xaibo))
+            service: Service = self._app.state.service
+            service.models.set_agents(wrap_agents(self.xaibo))
             self._configs = configs
 
     @asynccontextmanager
     async def _lifespan(self, app: object) -> AsyncGenerator[None]:
         # Responses that were queued when the last process ended need the agents.
         self._update_agents()
-        async with self._service.lifespan(app):
+        async with self._app.lifespan(app):
             yield
 
 
-class ApplicationResponse(Response):
-    """The response of another application to the same request, or to one with another body."""
+class BodyReplacement:
+    """An application that reads another body than the one that the client has sent."""
 
-    def __init__(self, app: AsgiApp, body: bytes | None = None) -> None:
-        super().__init__()
+    def __init__(self, app: AsgiApp, body: bytes) -> None:
         self._app = app
-        self._body = body
+        self._body: bytes | None = body
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        unread = self._body
+        body = self._body or b""
 
         async def receive_body() -> Message:
-            nonlocal unread
-            if unread is None:
+            if self._body is None:
                 return await receive()
-            message: Message = {"type": "http.request", "body": unread, "more_body": False}
-            unread = None
-            return message
+            self._body = None
+            return {"type": "http.request", "body": body, "more_body": False}
 
-        if unread is not None:
-            headers = {key: value for key, value in scope["headers"] if key != b"transfer-encoding"}
-            headers[b"content-length"] = str(len(unread)).encode()
-            scope = {**scope, "headers": [*headers.items()]}
-        await self._app(scope, receive_body, send)
+        headers = [header for header in scope["headers"] if header[0] not in (b"content-length", b"transfer-encoding")]
+        headers.append((b"content-length", str(len(body)).encode()))
+        await self._app({**scope, "headers": headers}, receive_body, send)
