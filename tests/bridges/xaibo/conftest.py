@@ -1,21 +1,26 @@
-"""The servers of the tests of Xaibo's agents."""
+"""The server of the tests of Xaibo's agents."""
 
 from collections.abc import Iterator
 
 import pytest
 
-from tests.bridges.xaibo.servers import OURS, THEIRS, run_xaibo
+from tests.bridges.xaibo.servers import XaiboServer, run_xaibo
 
 
-@pytest.fixture(scope="session")
-def ours(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Serve the test agents with our adapter."""
-    with run_xaibo(OURS, tmp_path_factory.mktemp("ours")) as address:
-        yield address
+@pytest.fixture(scope="package")
+def xaibo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[XaiboServer]:
+    """Serve the test agents."""
+    with run_xaibo(tmp_path_factory.mktemp("xaibo")) as server:
+        yield server
 
 
-@pytest.fixture(scope="session")
-def theirs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Serve the test agents with Xaibo's own adapter."""
-    with run_xaibo(THEIRS, tmp_path_factory.mktemp("theirs")) as address:
-        yield address
+@pytest.fixture
+def ours(xaibo: XaiboServer) -> str:
+    """Give the address of our adapter."""
+    return xaibo.url
+
+
+@pytest.fixture
+def theirs(xaibo: XaiboServer) -> str:
+    """Give the address of Xaibo's own adapter."""
+    return xaibo.theirs

@@ -8,27 +8,45 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import httpx
 
 from tests.run_server import ROOT
 
 PYTHON = ROOT / ".venv/xaibo/bin/python"
-OURS = "antiphon.server.xaibo.OpenAiResponsesApiAdapter"
-THEIRS = "xaibo.server.adapters.openai_responses.OpenAiResponsesApiAdapter"
+ADAPTER = "antiphon.server.xaibo.OpenAiResponsesApiAdapter"
+
+
+class XaiboServer(NamedTuple):
+    """The test agents behind several adapters, in one process."""
+
+    url: str
+    """The address of our adapter."""
+    folder: Path
+    """The folder in which the process runs."""
+
+    @property
+    def theirs(self) -> str:
+        """The address of Xaibo's own adapter."""
+        return f"{self.url}/theirs"
+
+    def get(self, path: str) -> dict[str, Any]:
+        """Return what the process tells about itself."""
+        return httpx.get(self.url + path, trust_env=False).json()
 
 
 @contextmanager
-def run_xaibo(adapter: str, folder: Path) -> Iterator[str]:
-    """Serve the test agents with an adapter; give the address."""
+def run_xaibo(folder: Path) -> Iterator[XaiboServer]:
+    """Serve the test agents, below a folder."""
     with free_port() as port:
-        command = ["-m", "tests.bridges.xaibo.serve", adapter, str(port), str(folder)]
-    with run_python(*command, port=port) as address:
-        yield address
+        command = ["-m", "tests.bridges.xaibo.serve", str(port)]
+    with run_python(*command, port=port, cwd=folder) as url:
+        yield XaiboServer(url, folder)
 
 
 @contextmanager
-def run_python(*arguments: str, port: int, cwd: Path = ROOT) -> Iterator[str]:
+def run_python(*arguments: str, port: int, cwd: Path) -> Iterator[str]:
     """Run a server in Xaibo's environment; give its address when it answers."""
     assert PYTHON.exists(), "make .venv/xaibo/.ready installs Xaibo"
     with tempfile.TemporaryFile("w+") as log:

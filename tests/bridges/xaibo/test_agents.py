@@ -217,9 +217,14 @@ def test_an_entry_point_follows_the_first_slash(ours: str, model: str, answer: s
 
 @pytest.mark.parametrize("model", ["doors/none", "doors/a/b", "echo/none", "nobody"])
 def test_an_unknown_entry_point_is_not_found(ours: str, model: str) -> None:
-    answers = [post_response(ours, door, model=model) for door in ("/openai",)]
-    for answer in answers:
-        assert answer.json()["error"]["code"] == "model_not_found"
+    for stream in (False, True):
+        answer = post_response(ours, DOOR, model=model, stream=stream)
+        body = answer.json()
+        assert [answer.status_code, body["error"]["code"], body["detail"]] == [
+            400,
+            "model_not_found",
+            "model not found",
+        ]
 
 
 def test_concurrent_conversations_do_not_mix(ours: str) -> None:
