@@ -28,7 +28,7 @@ def read_stream(address: str, model: str) -> tuple[list[Json], bool]:
     return [json.loads(line) for line in data if line != "[DONE]"], data[-1] == "[DONE]"
 
 
-def call(address: str, method: str, path: str, **params: object) -> httpx.Response:
+def call(address: str, method: str, path: str, **params: str | int) -> httpx.Response:
     """Make one request about a stored response."""
     with http_client(address) as http:
         return http.request(method, f"{DOOR}/responses/{path}", params=params)
@@ -156,7 +156,7 @@ def test_input_items_are_sorted_and_paged(ours: str, theirs: str) -> None:
     items = [{"type": "message", "role": "user", "content": [{"type": "input_text", "text": t}]} for t in "abc"]
     ids = {address: ask(address, "echo", items)["id"] for address in (ours, theirs)}
 
-    def texts(address: str, **params: object) -> list[str]:
+    def texts(address: str, **params: str) -> list[str]:
         page = call(address, "GET", f"{ids[address]}/input_items", **params).json()
         return [item["content"][0]["text"] for item in page["data"]]
 
