@@ -15,8 +15,10 @@ import httpx
 import pytest
 
 from antiphon import __version__
-from antiphon.cli.serve import ServeOptions, StartupError, banner_lines, load_target, load_targets, serve
+from antiphon.cli.load import TargetLoader
+from antiphon.cli.serve import ServeOptions, StartupError, banner_lines, serve
 from antiphon.protocol.struct import InvalidValueError
+from antiphon.server.asgi import AsgiApp
 from antiphon.server.settings import Settings
 from tests.http_client import http_client, post_response
 from tests.run_server import run_command
@@ -42,6 +44,9 @@ def other():
 
 
 both = [my_agent, other]
+by_name = {"Second name": my_agent, "other": other}
+nobody = []
+_hidden = agent("hidden")(other)
 settings = Settings(agents=[my_agent], demo=False)
 locked = Settings(agents=[my_agent], api_key="in-settings")
 app = create_app(Settings(agents=[other], demo=False))
@@ -57,6 +62,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "mine.py").write_text(AGENTS)
     (folder / "empty.py").write_text("")
     (folder / "broken.py").write_text("import surely_not_installed")
+    (folder / "unextra.py").write_text("from xaibo.core import Xaibo")
     return folder
 
 
@@ -73,6 +79,11 @@ def run(*arguments: str, cwd: Path | None = None, env: dict[str, str] | None = N
         check=False,
     )
     return done.returncode, done.stdout
+
+
+def load_targets(targets: list[str]) -> Settings | AsgiApp:
+    """Load what --app names."""
+    return TargetLoader().load(targets)
 
 
 def models(address: str) -> list[str]:
@@ -143,12 +154,27 @@ def test_an_empty_data_folder_is_rejected() -> None:
 @pytest.mark.parametrize(
     ("source", "message"),
     [
-        ("def f(:", "{}, line 2: invalid syntax. Correct it."),
-        ("agent('my agent')(print)", "an agent's name is one word without slashes, not 'my agent'."),
-        ("@agent\ndef f(turn): ...", "'f' has @agent without a name. Write @agent('f')."),
+        ("def f(:", "line 2: invalid syntax. Correct it."),
+        (
+            "agent('my agent')(print)",
+            "line 2: an agent's name is one word without slashes, not 'my agent'.\n    agent('my agent')(print)",
+        ),
+        ("@agent\ndef f(turn): ...", "line 2: 'f' has @agent without a name. Write @agent('f').\n    @agent"),
+        ("import os\nos.environ['NO_KEY']", "line 3: KeyError: 'NO_KEY'.\n    os.environ['NO_KEY']"),
+        ("raise SystemExit('no key')", "line 2: SystemExit: no key.\n    raise SystemExit('no key')"),
+        (
+            "def read(): return {}['key']\nread()",
+            "line 2: KeyError: 'key'.\n    mistaken.py, line 3: read()\n"
+            "    mistaken.py, line 2: def read(): return {}['key']",
+        ),
+        (
+            "import json\njson.loads('{')",
+            "line 3: json.decoder.JSONDecodeError: Expecting property name enclosed in double quotes: line 1 column 2 "
+            "(char 1).\n    json.loads('{')",
+        ),
     ],
 )
-def test_a_mistake_in_an_agents_file_is_one_line(
+def test_a_mistake_in_an_agents_file_is_its_place_its_reason_and_the_users_lines(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str, message: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -157,7 +183,7 @@ def test_a_mistake_in_an_agents_file_is_one_line(
     file.write_text(f"from antiphon import agent\n{source}\n")
     with pytest.raises((StartupError, InvalidValueError)) as caught:
         load_targets(["mistaken"])
-    assert str(caught.value) == message.format(file)
+    assert str(caught.value) == f"mistaken.py, {message}"
 
 
 def test_an_agent_answers_as_its_author_wrote_it(folder: Path) -> None:
@@ -188,6 +214,8 @@ def test_a_users_application_is_served_unchanged(folder: Path) -> None:
     [
         ("mine:my_agent", ["my-agent"]),
         ("mine:both", ["my-agent", "other"]),
+        ("mine:by_name", ["second-name", "other"]),
+        ("mine:_hidden", ["hidden"]),
         ("mine", ["my-agent", "other"]),
         ("mine.py", ["my-agent", "other"]),
     ],
@@ -197,7 +225,7 @@ def test_a_target_is_an_agent_or_several(
 ) -> None:
     monkeypatch.chdir(folder)
     monkeypatch.setattr(sys, "path", list(sys.path))
-    loaded = load_target(target)
+    loaded = load_targets([target])
     assert isinstance(loaded, Settings)
     assert [agent.name for agent in loaded.agents] == names
 
@@ -237,11 +265,17 @@ NO_NAME = "is not a module name. Write it as in an import: package.module."
         ("nowhere", "no module 'nowhere'. Is nowhere.py in this folder?"),
         ("nowhere.py:app", "no module 'nowhere'. Is nowhere.py in this folder?"),
         ("nowhere.inside", "no module 'nowhere'. Is nowhere.inside.py in this folder?"),
-        ("broken", "broken needs 'surely_not_installed', which is not installed."),
+        ("broken", "broken.py, line 1: 'surely_not_installed' is not installed.\n    import surely_not_installed"),
+        (
+            "unextra",
+            "unextra.py, line 1: 'xaibo' is not installed. Install it with: pip install 'antiphon[xaibo]'.\n"
+            "    from xaibo.core import Xaibo",
+        ),
         ("mine:missing", "mine has no 'missing'."),
         ("empty", "empty has no agents. Make one with @agent('name')."),
-        ("mine:number", "mine:number is a int, not an agent, a list of agents or an app."),
-        ("mine:words", "mine:words is a list, not an agent, a list of agents or an app."),
+        ("mine:number", "mine:number is a int, not an agent, a list or dict of agents, or an app."),
+        ("mine:nobody", "mine:nobody is a list, not an agent, a list or dict of agents, or an app."),
+        ("mine:words", "mine:words is a list, not an agent, a list or dict of agents, or an app."),
         (":app", f"'' {NO_NAME}"),
         ("./mine", f"'./mine' {NO_NAME}"),
     ],
@@ -250,7 +284,7 @@ def test_invalid_targets_are_reported(folder: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.chdir(folder)
     monkeypatch.setattr(sys, "path", list(sys.path))
     with pytest.raises((StartupError, InvalidValueError)) as caught:
-        load_target(target)
+        load_targets([target])
     assert str(caught.value) == message
 
 

@@ -1,6 +1,8 @@
 """The command line; each command is a thin module over one function.
 
 main      the commands and their options; ends the process without waiting for threads
+load      what --app and --agents name
 serve     antiphon serve
+reload    antiphon serve --reload
 models    antiphon models
 """

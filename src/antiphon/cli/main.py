@@ -4,7 +4,8 @@ import io
 import logging
 import os
 import sys
-from contextlib import suppress
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Annotated, NoReturn
 
@@ -39,6 +40,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     add_completion=False,
     pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
 )
 
 
@@ -57,6 +59,10 @@ Target = Annotated[
     list[str],
     typer.Option("--app", metavar="MODULE[:ATTR]", help="Your agents (may be repeated), or your own ASGI application."),
 ]
+Folders = Annotated[
+    list[Path],
+    typer.Option("--agents", metavar="FOLDER", help="A folder of agents: every module in it (may be repeated)."),
+]
 ConfigFile = Annotated[
     Path | None,
     typer.Option(
@@ -69,7 +75,8 @@ ConfigFile = Annotated[
 def serve(  # noqa: PLR0913 - one parameter per option
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 picks a free one.")] = 8000,
-    agents: Target = [],  # noqa: B006 - typer copies it
+    apps: Target = [],  # noqa: B006 - typer copies it
+    folders: Folders = [],  # noqa: B006
     config: ConfigFile = None,
     data: Annotated[
         str | None,
@@ -94,20 +101,28 @@ def serve(  # noqa: PLR0913 - one parameter per option
             min=0, max=86400, help="How long running responses may take to finish at shutdown.", show_default="25"
         ),
     ] = None,
+    reload: Annotated[
+        bool, typer.Option("--reload", metavar="", help="Restart when a .py, .toml or .yaml file changes here.")
+    ] = False,
 ) -> None:
     """Serve Open Responses over HTTP.
 
-    Models are `demo`, `echo`, the agents of --app, and the models of every provider in --config or the environment, as
-    PROVIDER/MODEL. MODULE:ATTR names an agent, a list of agents, Settings, or an ASGI application; MODULE alone means
-    all agents of the module. `antiphon models` lists all models.
+    Models are `demo`, `echo`, the agents of --app and --agents, and the models of every provider in --config or the
+    environment, as PROVIDER/MODEL. `antiphon models` lists all models.
+
+    MODULE:ATTR names an agent, a list or dict of agents, Settings, or an ASGI application; MODULE alone means all
+    agents of the module. An agent is made with @agent, the OpenAI Agents SDK, Pydantic AI, LangGraph, LangChain or
+    Xaibo.
     """
     # Commands import what they need, so that `antiphon --help` does not load the server.
+    from antiphon.cli.reload import serve_with_reload
     from antiphon.cli.serve import ServeOptions, log_to_stderr, serve
 
     options = ServeOptions(
         host=host,
         port=port,
-        targets=agents,
+        targets=apps,
+        folders=folders,
         config=config,
         data=data,
         api_key=api_key,
@@ -115,13 +130,17 @@ def serve(  # noqa: PLR0913 - one parameter per option
         no_auth=no_auth,
         drain_seconds=drain_seconds,
     )
-    log_to_stderr()
-    serve(options)
+    if reload:
+        serve_with_reload(options)
+    else:
+        log_to_stderr()
+        serve(options)
 
 
 @app.command()
 def models(
-    agents: Target = [],  # noqa: B006 - typer copies it
+    apps: Target = [],  # noqa: B006 - typer copies it
+    folders: Folders = [],  # noqa: B006
     config: ConfigFile = None,
     as_json: Annotated[bool, typer.Option("--json", metavar="", help="Write JSON.")] = False,
 ) -> None:
@@ -131,21 +150,28 @@ def models(
     """
     from antiphon.cli.models import list_models
 
-    list_models(agents, config, as_json=as_json)
+    list_models(apps, folders, config, as_json=as_json)
 
 
-def main() -> None:
-    """Run the command line; characters that the terminal cannot encode become question marks."""
+@contextmanager
+def report_startup_errors() -> Generator[None]:
+    """Print why a command cannot start, and exit; characters that the terminal cannot encode become question marks."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
     try:
-        app(sys.argv[1:] or ["--help"])
+        yield
     except Exception as error:
         from antiphon.server.config.load import ConfigError, InvalidValueError
 
-        # Also what `Settings` of the user's module raise.
+        # The last one is what `Settings` raise.
         if not isinstance(error, StartupError | ConfigError | InvalidValueError):
             raise
         typer.echo(f"antiphon: {error}", err=True)
         sys.exit(2)
+
+
+def main() -> None:
+    """Run the command line."""
+    with report_startup_errors():
+        app(sys.argv[1:] or ["--help"])

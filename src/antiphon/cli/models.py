@@ -13,8 +13,9 @@ import typer
 from msgspec import Struct
 
 from antiphon.adapters.registry import find_plugin_problems
+from antiphon.cli.load import TargetLoader
 from antiphon.cli.main import exit_now
-from antiphon.cli.serve import load_targets, read_configuration, settings_of
+from antiphon.cli.serve import read_configuration, settings_of
 from antiphon.server.config.load import find_config_file
 from antiphon.server.provider_probe import ProbeResult, ProviderStatus, probe_providers
 from antiphon.server.settings import Settings
@@ -45,12 +46,12 @@ class ModelsReport:
     """Errors of adapters from installed packages."""
 
 
-def list_models(targets: Sequence[str], path: Path | None, *, as_json: bool) -> None:
+def list_models(targets: Sequence[str], folders: Sequence[Path], path: Path | None, *, as_json: bool) -> None:
     """Print the report and exit; raises StartupError."""
     # The report shows what these loggers would write.
     for name in ("antiphon.survey", "antiphon.config.providers"):
         logging.getLogger(name).addHandler(logging.NullHandler())
-    loaded = load_targets(targets)
+    loaded = TargetLoader().load(targets, folders)
     settings = loaded if isinstance(loaded, Settings) else settings_of(loaded)
     config = read_configuration(settings, path)
     source = find_config_file(path) if config else None

@@ -1,27 +1,21 @@
 """`antiphon serve`: load the user's agents, reject unsafe options, and run the server."""
 
 import errno
-import importlib
-import inspect
 import logging
 import os
 import socket
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
-from types import FunctionType
-from typing import cast
 
 from antiphon.adapters.registry import BUILT_IN, adapter_class
-from antiphon.agents.agent import Agent
+from antiphon.cli.load import TargetLoader
 from antiphon.cli.main import StartupError, exit_now
 from antiphon.engine.sealing import check_keys
 from antiphon.protocol.errors import StoreError, end_sentence
 from antiphon.server.app import create_app
-from antiphon.server.asgi import AsgiApp
 from antiphon.server.config.load import GatewayConfig, load_config
 from antiphon.server.service import find_service
 from antiphon.server.settings import Settings
@@ -36,6 +30,7 @@ class ServeOptions:
     host: str = "127.0.0.1"
     port: int = 8000
     targets: Sequence[str] = ()
+    folders: Sequence[Path] = ()
     config: Path | None = None
     data: str | None = None
     api_key: str | None = field(default=None, repr=False)
@@ -44,9 +39,9 @@ class ServeOptions:
     drain_seconds: float | None = None
 
 
-def serve(options: ServeOptions) -> None:
-    """Serve until a signal arrives; raises StartupError."""
-    loaded = load_targets(options.targets)
+def serve(options: ServeOptions, listener: socket.socket | None = None) -> None:
+    """Serve until a signal arrives, on a listening socket if one is given; raises StartupError."""
+    loaded = TargetLoader().load(options.targets, options.folders)
     if options.api_key == "":
         raise StartupError("the API key is empty. Set ANTIPHON_API_KEY to a secret, or unset it.")
     if options.data == "":
@@ -70,7 +65,7 @@ def serve(options: ServeOptions) -> None:
         lines = [] if is_user_app else banner_lines(settings, url)
         print("\n".join([f"Antiphon serves Open Responses on {url}", *lines]), flush=True)
 
-    with open_socket(options.host, options.port) as listener:
+    with listener or open_socket(options.host, options.port) as listener:
         run = uvicorn_config(app, options.host, options.port, settings)
         server = GatewayServer(run, on_ready=print_banner, exit_process=exit_now)
         try:
@@ -134,62 +129,6 @@ def parse_encryption_keys(text: str) -> list[str]:
     except ValueError as error:
         raise StartupError(f"the encryption keys are invalid. {error} Make one with: openssl rand -base64 32") from None
     return keys
-
-
-def load_targets(targets: Sequence[str]) -> Settings | AsgiApp:
-    """Load all agents of some modules, or one application; raises StartupError."""
-    try:
-        loaded = [load_target(target) for target in targets]
-        if len(loaded) == 1:
-            return loaded[0]
-        agents: list[Agent] = []
-        for target, found in zip(targets, loaded, strict=True):
-            if not isinstance(found, Settings) or found != Settings(agents=found.agents):
-                raise StartupError(f"{target} is complete in itself: only agents can be combined with another --app.")
-            agents += found.agents
-        return Settings(agents=list(dict.fromkeys(agents)))
-    except SyntaxError as error:
-        raise StartupError(f"{error.filename}, line {error.lineno}: {end_sentence(error.msg)} Correct it.") from None
-
-
-def load_target(target: str) -> Settings | AsgiApp:
-    """Import `module` or `module:attribute`; return it as settings or as an ASGI application."""
-    name, _, attribute = target.partition(":")
-    name = name.removesuffix(".py")
-    if not all(map(str.isidentifier, name.split("."))):
-        raise StartupError(f"'{name}' is not a module name. Write it as in an import: package.module.")
-    # The script's folder is on the path, not the user's.
-    sys.path.insert(0, str(Path.cwd()))
-    try:
-        module = importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        # The module itself is missing, or one of its packages; otherwise one that it imports.
-        if f"{name}.".startswith(f"{error.name}."):
-            raise StartupError(f"no module '{error.name}'. Is {name}.py in this folder?") from None
-        raise StartupError(f"{name} needs '{error.name}', which is not installed.") from None
-    if not attribute:
-        found = [value for value in vars(module).values() if isinstance(value, Agent)]
-        if not found:
-            raise StartupError(f"{name} has no agents. Make one with @agent('name').")
-        return Settings(agents=found)
-    value: object = getattr(module, attribute, None)
-    match value:
-        case None:
-            raise StartupError(f"{name} has no '{attribute}'.")
-        case Agent():
-            return Settings(agents=[value])
-        case Settings():
-            return value
-        case list() | tuple() if all(isinstance(a, Agent) for a in cast("list[object]", value)):
-            return Settings(agents=list(cast("list[Agent]", value)))
-        # An ASGI application takes three arguments: scope, receive, send.
-        case FunctionType() if len(inspect.signature(value).parameters) != 3:
-            raise StartupError(f"{target} is a plain function. Make it an agent with @agent('name').")
-        case _ if callable(value):
-            return cast("AsgiApp", value)
-        case _:
-            kind = type(value).__name__
-            raise StartupError(f"{target} is a {kind}, not an agent, a list of agents or an app.")
 
 
 CURL_EXAMPLE = """\
