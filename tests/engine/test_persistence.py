@@ -1,8 +1,6 @@
 """Persistence of responses and idempotency keys, replays, ids."""
 
 import re
-import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -21,7 +19,6 @@ from antiphon.engine.persistence import (
     ContextCache,
     IdempotencyKeys,
     ResponsePersistence,
-    new_id,
     random_padding,
     replay_response,
 )
@@ -205,32 +202,6 @@ def test_a_background_response_can_be_replayed() -> None:
 
 
 TOOL = {"type": "function", "name": "ping"}
-
-
-FORK = """
-import os
-from antiphon.engine.persistence import new_id
-new_id("resp")
-if child := os.fork():
-    os.waitpid(child, 0)
-print(new_id("resp"), flush=True)
-"""
-
-
-def test_a_forked_process_does_not_repeat_the_ids_of_its_parent() -> None:
-    done = subprocess.run([sys.executable, "-c", FORK], capture_output=True, text=True, check=True)
-    assert len(set(done.stdout.split())) == 2
-
-
-def test_ids_are_unique_and_have_160_random_bits_or_more() -> None:
-    ids = [new_id("resp") for _ in range(1000)]
-    assert all(re.fullmatch(r"resp_[0-9a-f]{40,}", id) for id in ids)
-    assert len(set(ids)) == 1000
-    tails = [int(id.removeprefix("resp_"), 16) for id in ids]
-    bits = len(ids[0].removeprefix("resp_")) * 4
-    for bit in range(bits):
-        ones = sum(tail >> bit & 1 for tail in tails)
-        assert 350 < ones < 650, f"bit {bit} is not random"
 
 
 async def test_the_prefix_of_an_id_names_its_kind() -> None:

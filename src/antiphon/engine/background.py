@@ -16,7 +16,6 @@ from typing import TypeVar
 from msgspec.structs import replace
 
 from antiphon.engine.models import EventSink
-from antiphon.engine.persistence import new_id
 from antiphon.engine.run import INTERNAL_ERROR, SERVER_STOPPING, FencedError
 from antiphon.protocol import context, parts
 from antiphon.protocol.errors import ErrorPayload, StoreError, drop_tracebacks
@@ -26,6 +25,7 @@ from antiphon.protocol.response import Response
 from antiphon.protocol.struct import decode, encode
 from antiphon.protocol.synth import Synth
 from antiphon.store.base import TERMINAL_STATUSES, Feed, Store, StoredResponse
+from antiphon.store.ids import new_id
 from antiphon.wire import json
 
 logger = logging.getLogger("antiphon.engine")

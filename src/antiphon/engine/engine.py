@@ -25,7 +25,6 @@ from antiphon.engine.persistence import (
     IdempotencyKeys,
     ResponsePersistence,
     ensure_id,
-    new_id,
     random_padding,
 )
 from antiphon.engine.run import MAX_OUTPUT_BYTES, NOT_STORED_ERROR, SERVER_STOPPED_ERROR, PendingCommit, Run
@@ -47,6 +46,7 @@ from antiphon.store.base import (
     Store,
     StoredResponse,
 )
+from antiphon.store.ids import new_id
 from antiphon.store.memory import MemoryStore
 
 T = TypeVar("T")

@@ -3,11 +3,9 @@
 A response is stored before its model is called, and stored again, with its end, before anybody receives the terminal
 event: a follow-up request always finds it. In between, `maintenance.py` stores its output about once a second. The
 context of the latest ones is cached, within bounds of bytes and age: a conversation that goes on meanwhile never
-touches the disk, and a response with `store: false`, which is kept in memory only, can be continued for a while. The
-ids of everything that is kept come from here too.
+touches the disk, and a response with `store: false`, which is kept in memory only, can be continued for a while.
 """
 
-import os
 import secrets
 import time
 import uuid
@@ -28,6 +26,7 @@ from antiphon.protocol.struct import encode
 from antiphon.protocol.synth import Synth
 from antiphon.protocol.synth_items import ID_PREFIXES
 from antiphon.store.base import TERMINAL_STATUSES, IdempotencyRecord, ResponseStore, Store
+from antiphon.store.ids import new_id
 
 ITEM_OVERHEAD_BYTES = 512
 """About how much memory an item takes beyond its text."""
@@ -189,13 +188,6 @@ def previous_response_not_found_error(id: str) -> RequestError:
     )
 
 
-# 192 bits: nobody can guess the id of another tenant's response.
-ID_BYTES = 24
-
-UNUSED_RANDOM: list[str] = []
-"""Random numbers for ids; threads may take them."""
-os.register_at_fork(after_in_child=UNUSED_RANDOM.clear)
-
 # The keys of stored responses are in the store. These are the others, lost at a restart.
 MAX_KEYS = 1_000
 KEY_SECONDS = 24 * 3600
@@ -300,16 +292,6 @@ def replay_response(response: Response) -> list[Event]:
     for item in response.output:
         events += synth.feed(Whole(item))
     return events + synth.end_as(response)
-
-
-def new_id(prefix: str) -> str:
-    """Return a prefix, an underscore and 192 random bits."""
-    try:
-        return f"{prefix}_{UNUSED_RANDOM.pop()}"
-    except IndexError:
-        # One system call for many ids.
-        UNUSED_RANDOM.extend(os.urandom(ID_BYTES * 64).hex(" ", ID_BYTES).split())
-        return new_id(prefix)
 
 
 def new_uuid(prefix: str) -> str:

@@ -17,7 +17,6 @@ from urllib.parse import quote, urlsplit
 from msgspec.structs import replace
 from starlette.exceptions import HTTPException
 
-from antiphon.engine.persistence import new_id
 from antiphon.protocol.errors import (
     ErrorPayload,
     RequestError,
@@ -29,6 +28,7 @@ from antiphon.protocol.errors import (
 from antiphon.server import asgi
 from antiphon.server.asgi import AsgiApp, DirectWriter, Message, Receive, Scope, Send, WriteChunk
 from antiphon.server.settings import Settings
+from antiphon.store.ids import new_id
 from antiphon.transport.proxy import is_loopback
 from antiphon.wire.chat.dialect import ChatDialect
 from antiphon.wire.openresponses import Dialect, OpenAIDialect

@@ -12,11 +12,11 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, cast
 
-from antiphon.engine.persistence import new_id
 from antiphon.protocol.errors import RequestError
 from antiphon.protocol.items import Item, Message
 from antiphon.protocol.request import MAX_ITEMS_PER_REQUEST, Request
 from antiphon.protocol.struct import InvalidValueError, decode_as
+from antiphon.store.ids import new_id
 from antiphon.wire.openresponses import decode_request
 
 if TYPE_CHECKING:

@@ -22,7 +22,6 @@ from antiphon.client.agent.events import ConnectionUpdate, ContextAction, Contex
 from antiphon.client.http import HttpApi
 from antiphon.client.stream import EventBuffer, EventSource, Stream
 from antiphon.engine.models import EventSink
-from antiphon.engine.persistence import new_id
 from antiphon.engine.provider_model import ProviderClient, ProviderModel
 from antiphon.engine.run import Run
 from antiphon.protocol.errors import UpstreamError
@@ -32,6 +31,7 @@ from antiphon.protocol.request import INCLUDE_ENCRYPTED_REASONING, Request
 from antiphon.protocol.response import Response
 from antiphon.protocol.struct import as_array
 from antiphon.protocol.synth import Synth
+from antiphon.store.ids import new_id
 from antiphon.transport.retry import RetryPolicy, retry_delay
 
 if TYPE_CHECKING:

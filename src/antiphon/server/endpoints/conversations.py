@@ -8,7 +8,7 @@ from msgspec import UNSET, Meta, field
 from msgspec.structs import asdict, replace
 from starlette.routing import BaseRoute
 
-from antiphon.engine.persistence import ensure_id, new_id
+from antiphon.engine.persistence import ensure_id
 from antiphon.engine.validation import check_images
 from antiphon.protocol.errors import RequestError
 from antiphon.protocol.foreign.lenient import ITEM_TYPES, add_slugs
@@ -19,6 +19,7 @@ from antiphon.server.asgi import Receive, Scope, Send, header, read_json, send_j
 from antiphon.server.endpoints.base import Endpoints, Query, check_found, path_id, route
 from antiphon.server.endpoints.responses import encode_list
 from antiphon.store.base import ItemPage, Store, StoredConversation
+from antiphon.store.ids import new_id
 
 T = TypeVar("T", bound=ProtocolStruct)
 
