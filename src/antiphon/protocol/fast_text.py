@@ -10,7 +10,7 @@ from collections.abc import Callable
 from msgspec.structs import replace
 
 from antiphon.protocol.errors import LocalProtocolError
-from antiphon.protocol.events import Event, TextKind
+from antiphon.protocol.events import Event, EventFactory, TextKind
 from antiphon.protocol.fold import Fold
 from antiphon.protocol.surrogates import SurrogateJoiner
 
@@ -48,6 +48,28 @@ class EventEmitter:
         """Return the pending events and forget them."""
         pending, self.pending = self.pending, []
         return pending
+
+
+class FilteringEmitter(EventEmitter):
+    """An emitter that folds some kinds of events without emitting them."""
+
+    __slots__ = ("_omitted",)
+
+    def __init__(self, omitted: frozenset[EventFactory]) -> None:
+        super().__init__()
+        self._omitted = omitted
+
+    def emit(self, kind: Callable[..., Event], **fields: object) -> None:
+        if kind in self._omitted:
+            self.fold.feed(kind(sequence_number=self.next_number, **fields))
+        else:
+            super().emit(kind, **fields)
+
+    def emit_delta(self, open_text: "OpenText", text: str) -> None:
+        if open_text.kind.delta_event in self._omitted:
+            open_text.pieces.append(text)
+        else:
+            super().emit_delta(open_text, text)
 
 
 class OpenText:

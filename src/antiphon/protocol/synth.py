@@ -13,7 +13,7 @@ from msgspec.structs import asdict, astuple, replace
 from antiphon.protocol import events, parts
 from antiphon.protocol.errors import ErrorPayload, LocalProtocolError
 from antiphon.protocol.events import OUTPUT_TEXT, Event
-from antiphon.protocol.fast_text import EventEmitter, TextFastPath
+from antiphon.protocol.fast_text import EventEmitter, FilteringEmitter, TextFastPath
 from antiphon.protocol.fold import Fold
 from antiphon.protocol.items import Item, ItemStatus, Message, Phase, UrlCitation
 from antiphon.protocol.parts import Key, Part
@@ -128,7 +128,8 @@ class Synth:
         self._allow_no_output = allow_no_output
         self._initial_response = response
         self._clock = clock
-        self._emitter = EventEmitter()
+        omitted = options.omitted_events
+        self._emitter = FilteringEmitter(omitted) if omitted else EventEmitter()
         item_synth = SingleMessageSynth if options.single_message else ItemSynth
         self._items = item_synth(self._emitter, options.new_id or ids, options)
         self._warnings: list[ResponseWarning] = list(response.warnings or ())
@@ -175,11 +176,15 @@ class Synth:
 
     def start(self) -> list[Event]:
         """Announce the response: `created`, then `queued` or `in_progress`."""
+        created = self.create()
+        return created if self._initial_response.status == "queued" else created + self.mark_in_progress()
+
+    def create(self) -> list[Event]:
+        """Emit `created`, then `queued` if the response is; `mark_in_progress` must follow before any output."""
         self._initial_warning_count = len(self._warnings)
         self._emitter.emit(events.ResponseCreated, response=self._initial_response)
-        if self._initial_response.status != "queued":
-            return self.mark_in_progress()
-        self._emitter.emit(events.ResponseQueued, response=self._initial_response)
+        if self._initial_response.status == "queued":
+            self._emitter.emit(events.ResponseQueued, response=self._initial_response)
         return self._emitter.take()
 
     def mark_in_progress(self) -> list[Event]:

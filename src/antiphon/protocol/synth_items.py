@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from antiphon.protocol import events, items, parts
 from antiphon.protocol.errors import LocalProtocolError, answer_too_large_error
-from antiphon.protocol.events import CALL_ARGUMENTS, OUTPUT_TEXT, REFUSAL, Event, TextKind
+from antiphon.protocol.events import CALL_ARGUMENTS, OUTPUT_TEXT, REFUSAL, Event, EventFactory, TextKind
 from antiphon.protocol.fast_text import EventEmitter, OpenText
 from antiphon.protocol.items import (
     ExtensionItem,
@@ -50,6 +50,16 @@ class SynthOptions(Struct, frozen=True):
     """Whether the item of a call has the call_id as its id."""
     new_id: Callable[[str], str] | None = None
     """Make item ids in another form than the synthesizer's own source does."""
+    content_parts: bool = True
+    """Whether `content_part` events are emitted; the rules require them, but some readers do not know them."""
+    argument_deltas: bool = True
+    """Whether `function_call_arguments.delta` events are emitted; likewise."""
+
+    @property
+    def omitted_events(self) -> frozenset[EventFactory]:
+        """The events that are folded but not emitted."""
+        parts = () if self.content_parts else (events.ContentPartAdded, events.ContentPartDone)
+        return frozenset(parts if self.argument_deltas else (*parts, events.FunctionCallArgumentsDelta))
 
 
 DEFAULT_OPTIONS = SynthOptions()
