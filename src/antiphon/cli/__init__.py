@@ -5,4 +5,5 @@ load      what --app and --agents name
 serve     antiphon serve
 reload    antiphon serve --reload
 models    antiphon models
+convert   antiphon convert
 """

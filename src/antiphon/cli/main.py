@@ -7,7 +7,7 @@ import sys
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated, Literal, NoReturn
 
 import typer
 
@@ -151,6 +151,21 @@ def models(
     from antiphon.cli.models import list_models
 
     list_models(apps, folders, config, as_json=as_json)
+
+
+@app.command()
+def convert(
+    file: Annotated[str, typer.Argument(metavar="FILE", help="Log with one JSON event per line; - is standard input.")],
+    source: Annotated[Literal["blocks"], typer.Option("--from", help="Event model of the log: llm_client's blocks.")],
+    output: Annotated[
+        Literal["sse", "response", "input"],
+        typer.Option("--to", help="The stream, the response, or the items to send with the next request."),
+    ] = "sse",
+) -> None:
+    """Convert a log of another event model to Open Responses."""
+    from antiphon.cli.convert import convert_log
+
+    convert_log(file, source, output)
 
 
 @contextmanager
