@@ -112,6 +112,7 @@ PARTS: st.SearchStrategy[Part] = st.one_of(
     st.builds(
         parts.Extension, st.just("acme:tick"), st.sampled_from([{}, {"n": 1}, {"sequence_number": 99, "type": "other"}])
     ),
+    st.builds(parts.Progress, st.sampled_from(["queued", "in_progress"])),
     st.builds(parts.Usage, COUNTS, COUNTS, COUNTS, COUNTS),
     st.builds(parts.Warn, NONEMPTY_TEXTS, NONEMPTY_TEXTS, st.none() | NONEMPTY_TEXTS),
 )

@@ -430,7 +430,7 @@ def is_output(part: Part) -> bool:
         return bool(part.text or part.logprobs)
     if isinstance(part, parts.Refusal):
         return bool(part.text)
-    return not isinstance(part, parts.Usage | parts.Warn | parts.Finish)
+    return not isinstance(part, parts.Progress | parts.Usage | parts.Warn | parts.Finish)
 
 
 def _log_unawaited_error(commit: asyncio.Future[list[Event]]) -> None:

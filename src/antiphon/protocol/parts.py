@@ -98,6 +98,12 @@ class Extension(Struct, frozen=True):
     data: dict[str, object]
 
 
+class Progress(Struct, frozen=True):
+    """What the source reports before its output: it has queued the request, or works on it."""
+
+    status: Literal["queued", "in_progress"]
+
+
 class Usage(Struct, frozen=True):
     """Token counts as far as they are known; a later part overrides an earlier one by field."""
 
@@ -141,4 +147,18 @@ class Failure(Struct, frozen=True):
         return UpstreamError(error.message, status=self.status, type=error.type, code=error.code, param=error.param)
 
 
-Part = Text | Refusal | Reasoning | Call | Annotation | Whole | ItemState | Extension | Usage | Warn | Finish | Failure
+Part = (
+    Text
+    | Refusal
+    | Reasoning
+    | Call
+    | Annotation
+    | Whole
+    | ItemState
+    | Extension
+    | Progress
+    | Usage
+    | Warn
+    | Finish
+    | Failure
+)

@@ -109,6 +109,9 @@ NO_USAGE = parts.Usage()
 MAX_WARNINGS = 100
 """The most warnings of a response; a provider can cause any number."""
 
+SOURCE_PROGRESS = ("queued", "in_progress")
+"""What a source may report before its output, in this order."""
+
 RESERVED_FIELDS = frozenset({"type", "sequence_number"})
 """The fields of an extension event that only the synthesizer sets."""
 
@@ -132,6 +135,9 @@ class Synth:
         self._emitter = FilteringEmitter(omitted) if omitted else EventEmitter()
         item_synth = SingleMessageSynth if options.single_message else ItemSynth
         self._items = item_synth(self._emitter, options.new_id or ids, options)
+        self._source_progress = options.source_progress
+        self._next_progress = 0
+        """The index in SOURCE_PROGRESS of the earliest status that may still be reported."""
         self._warnings: list[ResponseWarning] = list(response.warnings or ())
         self._initial_warning_count = 0
         """How many warnings there were before the response was announced."""
@@ -177,7 +183,9 @@ class Synth:
     def start(self) -> list[Event]:
         """Announce the response: `created`, then `queued` or `in_progress`."""
         created = self.create()
-        return created if self._initial_response.status == "queued" else created + self.mark_in_progress()
+        if self._source_progress or self._initial_response.status == "queued":
+            return created
+        return created + self.mark_in_progress()
 
     def create(self) -> list[Event]:
         """Emit `created`, then `queued` if the response is; `mark_in_progress` must follow before any output."""
@@ -294,6 +302,20 @@ class Synth:
         now, warnings = int(self._clock()), self._warnings or UNSET
         return replace(self.response, completed_at=now, usage=usage, warnings=warnings)
 
+    @property
+    def has_cut_call(self) -> bool:
+        """Whether a call is still open whose arguments, or whose name, are not whole."""
+        return self._items.has_cut_call()
+
+    def _report_progress(self, part: parts.Progress) -> None:
+        # A source may repeat itself, and after a fallback another one begins: never go back.
+        position = SOURCE_PROGRESS.index(part.status)
+        if not self._source_progress or self._items.item_count or position < self._next_progress:
+            return
+        self._next_progress = position + 1
+        kind = events.ResponseQueued if part.status == "queued" else events.ResponseInProgress
+        self._emitter.emit(kind, response=replace(self._initial_response, status=part.status))
+
     def _emit_extension(self, part: parts.Extension) -> None:
         if not is_extension_type(part.type):
             raise LocalProtocolError(f"'{part.type}' is not of the form slug:name")
@@ -323,6 +345,7 @@ class Synth:
     # a reference cycle, and every response would wait for the garbage collector.
     HANDLERS: ClassVar[dict[type, Callable[..., None]]] = {
         parts.Extension: _emit_extension,
+        parts.Progress: _report_progress,
         parts.Usage: _update_usage,
         parts.Warn: _add_warning,
         parts.Finish: _set_finish_reason,

@@ -50,6 +50,10 @@ class SynthOptions(Struct, frozen=True):
     """Whether the item of a call has the call_id as its id."""
     new_id: Callable[[str], str] | None = None
     """Make item ids in another form than the synthesizer's own source does."""
+    taken_call_ids: frozenset[str] = frozenset()
+    """The ids of earlier calls, which no call of this response may have."""
+    source_progress: bool = False
+    """Whether `queued` and `in_progress` come from the source only, and otherwise are left out."""
     content_parts: bool = True
     """Whether `content_part` events are emitted; the rules require them, but some readers do not know them."""
     argument_deltas: bool = True
@@ -123,7 +127,7 @@ class ItemSynth:
         self._named_keys: set[Key] = set()
         self.dropped_arguments = False
         """Whether arguments arrived that belong to no named call."""
-        self._used_call_ids: set[str] = set()
+        self._used_call_ids = set(options.taken_call_ids)
         self._unanswered_call_ids: dict[str, list[str]] = {}
         """The ids of the calls that have no output yet, by the call_id as the source wrote it."""
         self._last_grown: OpenItem | None = None
@@ -472,6 +476,13 @@ class ItemSynth:
     def open_empty_message(self) -> None:
         """Open a message with an empty text, for a model that produced no output."""
         self._ensure_text(self._ensure_item("message", 0), OUTPUT_TEXT, 0)
+
+    def has_cut_call(self) -> bool:
+        """Return whether a call is still open whose arguments, or whose name, are not whole."""
+        open_calls = [item for item in self._unclosed if isinstance(item.value, FunctionCall) and not item.finished]
+        return bool(self.nameless_calls) or any(
+            call.open_text is not None and not self._has_whole_arguments(call) for call in open_calls
+        )
 
     def _finish_growing(self) -> None:
         """Finish the items that cannot grow any more because another item begins."""

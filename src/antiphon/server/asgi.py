@@ -134,15 +134,21 @@ def body_too_large_error(limit: int) -> RequestError:
     return RequestError(message, code="request_too_large", status=413)
 
 
-async def read_json(scope: Scope, receive: Receive, limit: int, convert: Callable[[object], T]) -> T:
+async def read_json(
+    scope: Scope,
+    receive: Receive,
+    limit: int,
+    convert: Callable[[object], T],
+    repair: Callable[[bytes], bytes] | None = None,
+) -> T:
     """Return the JSON body, converted from builtins to something else; raises RequestError.
 
-    A large body is parsed and converted in a thread.
+    A large body is parsed and converted in a thread, after `repair` has changed its bytes.
     """
 
     def parse(body: bytes) -> T:
         try:
-            return convert(json.decode_unique(body))
+            return convert(json.decode_unique(repair(body) if repair else body))
         except json.JSONError as error:
             raise RequestError(f"The body is not valid JSON: {error}", param=error.key, code="invalid_json") from None
         except InvalidValueError as error:

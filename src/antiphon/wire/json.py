@@ -7,6 +7,7 @@ repeat a key in an object; elsewhere the last one wins.
 
 import json
 import math
+import re
 from collections import Counter
 from itertools import accumulate
 
@@ -58,6 +59,19 @@ def decode_unique(data: Buffer) -> object:
     if is_escaped or colons < len(text) // 1000 or colons != _encoder.encode(value).count(b":"):
         _key_decoder.decode(text.decode())
     return value
+
+
+ESCAPES = re.compile(rb"\\u[dD][89abAB]..\\u[dD][c-fC-F]..|\\u[dD][89a-fA-F]..|\\.", re.DOTALL)
+"""The escapes of a JSON string: a pair of surrogates, one alone, or any other."""
+LONE_ESCAPE_LENGTH = 6
+
+
+def replace_lone_surrogates(data: bytes) -> bytes:
+    """Return a JSON text with U+FFFD for each escape of half a surrogate pair."""
+    # JavaScript's `slice` makes halves, and `JSON.stringify` writes them as escapes.
+    if b"\\ud" not in data and b"\\uD" not in data:
+        return data
+    return ESCAPES.sub(lambda found: rb"\ufffd" if len(found[0]) == LONE_ESCAPE_LENGTH else found[0], data)
 
 
 def decode_lenient(data: Buffer) -> object:

@@ -17,7 +17,7 @@ from antiphon.protocol.parts import Part
 from antiphon.server.app import create_app
 from antiphon.server.settings import Settings
 from antiphon.server.threads import ThreadError
-from antiphon.wire.hashbrown.frames import Decoder
+from antiphon.wire.hashbrown.frames import HEARTBEAT, Decoder
 from tests.adapters.frame_checks import (
     LOADED,
     PATH,
@@ -148,7 +148,7 @@ def test_only_the_thread_is_stored(server: str) -> None:
         assert http.get(f"/v1/responses/{id}").status_code == 404
 
 
-def test_frames_are_sent_at_once_without_heartbeats(server_url: str, gate: GatedModel) -> None:
+def test_frames_are_sent_at_once_and_heartbeats_between_them(server_url: str, gate: GatedModel) -> None:
     body = {"model": "gate", "messages": [user_message("Well")], "tools": []}
     decoder, frames = Decoder(), []
     with http_client(server_url) as http, http.stream("POST", PATH, json=body) as answer:
@@ -156,7 +156,8 @@ def test_frames_are_sent_at_once_without_heartbeats(server_url: str, gate: Gated
         while not of_type(frames, "output_text.delta"):
             frames += decoder.feed(next(pieces))
         wait_until(lambda: gate.running == 1)
-        time.sleep(0.1)  # long enough for a heart to beat, if there were one
+        while HEARTBEAT not in types(frames):
+            frames += decoder.feed(next(pieces))
         gate.release.set()
         for piece in pieces:
             frames += decoder.feed(piece)
@@ -282,6 +283,8 @@ def test_threads_survive_a_restart(tmp_path: Path) -> None:
 
 def test_without_threads_no_thread_frames_are_sent() -> None:
     with run_server(Settings(threads=False)) as address:
+        (frame,) = post_frames(address, operation="load-thread", threadId="x", messages=[])
+        assert (frame["error"]["type"], frame["error"]["param"]) == ("invalid_request", "operation")
         assert generation_frames(frames := post_frames(address)) == frames
         assert post_frames(address, threadId="x") == [
             {"type": "thread-load-start"},

@@ -11,7 +11,7 @@ from antiphon.protocol import events as ev
 from antiphon.protocol.errors import ErrorPayload
 from antiphon.protocol.events import Event
 from antiphon.protocol.items import FunctionCall, FunctionCallOutput, LogProb, Message, OutputText, UrlCitation
-from antiphon.protocol.parts import Call, Extension, Failure, Finish, Part, Reasoning, Refusal, Text, Whole
+from antiphon.protocol.parts import Call, Extension, Failure, Finish, Part, Progress, Reasoning, Refusal, Text, Whole
 from antiphon.protocol.response import ResponseWarning
 from antiphon.protocol.struct import type_names
 from antiphon.wire.hashbrown.frames import FRAMED_EVENTS, Decoder, HashbrownDialect, error_frame_json, frame_json
@@ -121,7 +121,7 @@ def encode_parts(
 
 def make_stream(*parts: Part) -> list[Event]:
     """Return the events of some parts, as the Hashbrown endpoint makes them."""
-    return synthesize(*parts, keep_empty=True, single_message=True, reuse_call_ids=True)
+    return synthesize(*parts, keep_empty=True, single_message=True, reuse_call_ids=True, source_progress=True)
 
 
 def frames(dialect: HashbrownDialect, events: Iterable[Event]) -> list[Json]:
@@ -135,6 +135,35 @@ def frames(dialect: HashbrownDialect, events: Iterable[Event]) -> list[Json]:
 def names(frames: list[Json]) -> list[str]:
     """Return the types of some frames, without what they all begin with."""
     return [frame["type"].removeprefix("response.") for frame in frames]
+
+
+@pytest.mark.parametrize(
+    ("reported", "sent"),
+    [
+        (["queued", "in_progress"], ["queued", "in_progress"]),
+        (["in_progress"], ["in_progress"]),
+        (["in_progress", "queued", "in_progress"], ["in_progress"]),
+        (["queued", "queued"], ["queued"]),
+    ],
+)
+def test_what_the_provider_reports_before_its_output_is_passed_on(reported: list[Any], sent: list[str]) -> None:
+    frames = encode_parts([*map(Progress, reported), Text("Hi"), Progress("in_progress")])
+    assert names(frames)[: 2 + len(sent)] == ["created", *sent, "output_item.added"]
+    assert [frame["response"]["status"] for frame in frames[1 : 1 + len(sent)]] == sent
+    assert names(frames).count("in_progress") == sent.count("in_progress")
+
+
+def test_the_arguments_of_a_cut_call_have_no_end() -> None:
+    sent = encode_parts([Text("Hm."), Call("a", "f", '{"a":', "c1"), Finish("length")])
+    assert names(sent)[-6:] == [
+        "function_call_arguments.delta",
+        "output_text.done",
+        "content_part.done",
+        "output_item.done",
+        "output_item.done",
+        "incomplete",
+    ]
+    assert sent[-2]["item"]["status"] == "incomplete"
 
 
 def test_the_frames_of_a_text() -> None:
@@ -152,7 +181,7 @@ def test_the_frames_of_a_text() -> None:
     deltas = [frame for frame in sent if frame["type"] == "response.output_text.delta"]
     assert [delta["delta"] for delta in deltas] == ["", "Hel", "lo 🎵", ""]
     assert {(d["itemId"], d["outputIndex"], d["contentIndex"]) for d in deltas} == {("msg_0", 0, 0)}
-    assert [delta["sequenceNumber"] for delta in deltas] == [4, 5, 6, 7]
+    assert [delta["sequenceNumber"] for delta in deltas] == [3, 4, 5, 6]
 
 
 @settings(deadline=None, max_examples=200)
@@ -180,15 +209,15 @@ ENDS = {"response.completed", "response.incomplete", "response.failed", "error"}
 
 def test_nothing_is_sent_before_the_first_content() -> None:
     dialect = HashbrownDialect()
-    created, in_progress, *rest = make_stream(Text("a"))
-    assert dialect.encode_frames(created) == dialect.encode_frames(in_progress) == b""
+    created, *rest = make_stream(Text("a"))
+    assert dialect.encode_frames(created) == b""
     assert names(frames(dialect, rest))[:2] == ["created", "output_item.added"]
 
 
 def test_a_failure_before_the_first_content_is_a_single_error() -> None:
     error = ErrorPayload(message="m", type="overloaded_error", code="busy")
     assert encode_parts([Failure(error)]) == [
-        {"type": "error", "sequenceNumber": 2, "error": {"type": "overloaded_error", "message": "m", "code": "busy"}}
+        {"type": "error", "sequenceNumber": 1, "error": {"type": "overloaded_error", "message": "m", "code": "busy"}}
     ]
 
 

@@ -117,13 +117,7 @@ def test_text_comes_before_the_calls_of_its_message() -> None:
 
 @pytest.mark.parametrize(
     ("content", "output"),
-    [
-        ({"status": "rejected", "reason": {}}, '{"status":"rejected","reason":{}}'),
-        ({"status": "fulfilled"}, '{"status":"fulfilled"}'),
-        ("plain", "plain"),
-        (None, ""),
-        ([1, 2], "[1,2]"),
-    ],
+    [({"status": "fulfilled"}, '{"status":"fulfilled"}'), ("plain", "plain"), (None, ""), ([1, 2], "[1,2]")],
 )
 def test_a_tool_result_is_encoded_as_json(content: object, output: str) -> None:
     *_, given_back = items(HI, CALLED, GIVEN | {"content": content})

@@ -183,6 +183,10 @@ class PartMapper:
                 return [] if item.done else self._in_order(item, self._event_parts(item, event))
             case events.ExtensionEvent() if is_extension_type(event.type):
                 return [parts.Extension(event.type, dict(event.extra or {}))]
+            case events.ResponseQueued():
+                return [parts.Progress("queued")]
+            case events.ResponseInProgress():
+                return [parts.Progress("in_progress")]
             case _:
                 return []
 

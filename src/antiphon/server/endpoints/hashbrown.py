@@ -36,27 +36,32 @@ from antiphon.wire.hashbrown.request import (
     assistant_message,
     continue_thread,
     decode_hashbrown,
+    is_usable,
     merge_messages,
     strip_metadata,
 )
+from antiphon.wire.json import replace_lone_surrogates
 from antiphon.wire.openresponses import failure_payload
 
 logger = logging.getLogger("antiphon.server")
 
 T = TypeVar("T")
 
-SYNTH_OPTIONS = SynthOptions(keep_empty=True, single_message=True, reuse_call_ids=True, new_id=new_uuid)
+SYNTH_OPTIONS = SynthOptions(
+    keep_empty=True, single_message=True, reuse_call_ids=True, new_id=new_uuid, source_progress=True
+)
 """Hashbrown's clients expect one message per response, and calls identified by their ids."""
 
+NO_THREADS = "No threads are stored here. Send the whole conversation with each request."
 THREADS_UNAVAILABLE = "Thread loading is not available for this transport."
 THREAD_ID_CHANGED = "Save returned a different threadId than the existing thread"
-"""Both messages are Hashbrown's own."""
+"""These two messages are Hashbrown's own."""
 
 
 class FrameStream(EventStream):
     """A stream of length-prefixed frames.
 
-    It has no heartbeats, because the format has no comment that a client would ignore.
+    The format has no comments, but its clients ignore frames of unknown types.
     """
 
     response_headers: ClassVar[Sequence[tuple[bytes, bytes]]] = [
@@ -64,7 +69,7 @@ class FrameStream(EventStream):
         (b"cache-control", b"no-cache"),
         (b"x-accel-buffering", b"no"),
     ]
-    heartbeat: ClassVar[bytes] = b""
+    heartbeat: ClassVar[bytes] = frames.encode_frame({"type": frames.HEARTBEAT})
     end_marker: ClassVar[bytes] = b""
 
     def __init__(self, dialect: HashbrownDialect, limit: int, direct: WriteChunk | None) -> None:
@@ -84,7 +89,7 @@ class HashbrownEndpoint(Endpoints):
 
     async def chat(self, scope: Scope, receive: Receive, send: Send) -> None:
         settings = self._settings
-        body = await read_json(scope, receive, settings.body_limit, decode_or_error)
+        body = await read_json(scope, receive, settings.body_limit, decode_or_error, replace_lone_surrogates)
         engine = await self._service.engine()
         self._service.reject_when_draining()
         dialect = HashbrownDialect()
@@ -136,6 +141,8 @@ class HashbrownRun:
         if load_only and thread_id is None:
             advice = "There is no thread to load. Send its id as 'threadId'."
             raise RequestError(advice, param="threadId", code="missing_required_parameter")
+        if load_only and self.threads is None:
+            raise RequestError(NO_THREADS, param="operation", code="unsupported_value")
         saved: Sequence[Json] | None = []
         if thread_id is not None:
             saved = await self._load_thread(thread_id, include_messages=load_only)
@@ -144,7 +151,8 @@ class HashbrownRun:
         self.request = request = continue_thread(body, messages, saved)
         self.dialect.client_functions = request.client_functions
         self.dialect.warnings = request.warnings
-        run = await self.engine.create_run(request.request, self.stream, synth_options=SYNTH_OPTIONS)
+        options = replace(SYNTH_OPTIONS, taken_call_ids=request.call_ids)
+        run = await self.engine.create_run(request.request, self.stream, synth_options=options)
         self.dialect.failure_payload = lambda response: self._response_error(run, response)
         try:
             response = await run.execute()
@@ -176,7 +184,11 @@ class HashbrownRun:
         if self.threads is None:
             return
         before = request.body.thread_id
-        messages = merge_messages(request.messages, [assistant_message(items)])
+        answer = assistant_message(items)
+        # The client drops such an answer, and would send the user's message again.
+        if not is_usable(answer):
+            return
+        messages = merge_messages(request.messages, [answer])
         self.stream.write_frame("thread-save-start")
         save = partial(self.threads.save, messages, before, tenant="")
         id = await self._call_store(save, "thread-save-failure", "The thread cannot be saved.")
@@ -212,7 +224,7 @@ class HashbrownRun:
             return frames.use_provider_error_type(payload)
         # Hashbrown's error types have no `not_found`.
         kind = "invalid_request" if payload.type == "not_found" else payload.type
-        param = payload.param
-        if self.request and param:
-            param = self.request.param_name(param)
-        return replace(payload, type=kind, param=param)
+        param, message = payload.param, payload.message
+        if self.request:
+            param, message = param and self.request.param_name(param), self.request.translate_message(message)
+        return replace(payload, type=kind, param=param, message=message)

@@ -233,6 +233,11 @@ class Transcript:
         """Our ids of the calls so far, by the client's ids."""
         self._used_ids: set[str] = set()
 
+    @property
+    def call_ids(self) -> frozenset[str]:
+        """The ids of all calls, ours and the client's."""
+        return frozenset(self._used_ids | self._call_ids.keys())
+
     def _add_item(self, item: items.Item, path: str) -> None:
         self.items.append(item)
         self.item_paths.append(path)

@@ -5,11 +5,13 @@ There is nothing else in a stream. A frame has the type and the fields of its ev
 camel case; nested objects keep their names. 22 of the events have a frame; the others are not sent.
 Differences to the event stream:
 
-- `response.created` is sent together with the next frame, and `response.in_progress` never;
+- `response.created` is sent together with the next frame; `response.queued` and
+  `response.in_progress` only if the provider sends them;
 - a response that fails is one `error` frame, without `response.failed`;
 - a response that a content filter stopped is `response.failed`;
 - calls of functions that the client did not offer are the agent's own: they are sent last, and only
-  if the response holds no output for them, because the client runs every call that it receives.
+  if the response holds no output for them, because the client runs every call that it receives;
+- a call that was cut off has no `response.function_call_arguments.done`, because the client would run it.
 """
 
 import struct
@@ -88,6 +90,9 @@ def add_length(data: bytes) -> bytes:
     return _LENGTH.pack(len(data)) + data
 
 
+HEARTBEAT = "antiphon:heartbeat"
+"""The type of a frame that says only that the connection is alive; Hashbrown's clients ignore it."""
+
 FRAMED_EVENTS: tuple[type[Event], ...] = (
     *get_args(LifecycleEvent),
     *get_args(events.DeltaEvent),
@@ -143,12 +148,12 @@ def frame_json(event: Event) -> bytes:
 def use_provider_error_type(payload: ErrorPayload) -> ErrorPayload:
     """Return a provider's error with the provider's own error type, if it has a single name for it.
 
-    Bedrock and Google have one, which is our `code`; other providers have both a type and a code.
+    Bedrock and Google have one, as flat errors have, which is our `code`; other providers have both a type and a code.
     """
     code = payload.code
     if not code or code in OUR_CODES or payload.type not in OUR_TYPES:
         return payload
-    return replace(payload, type=code, code=None)
+    return replace(payload, type=code)
 
 
 def error_frame_json(
@@ -180,6 +185,8 @@ class HashbrownDialect(Dialect):
         self._held_calls: dict[int, tuple[str, list[bytes]]] = {}
         """The calls of functions that the client did not offer, by index: call id and frames."""
         self._hidden_indexes: set[int] = set()
+        self._held_arguments = b""
+        """The frame of a call's whole arguments, until the call is done and known to be complete."""
         self._items_begun = 0
         """How many items other than the message have begun."""
         self._items_before_text: int | None = None
@@ -229,8 +236,6 @@ class HashbrownDialect(Dialect):
             case events.ResponseCreated():
                 self._held_created = self._encode_event(event)[0]
                 return []
-            case events.ResponseInProgress():
-                return []
             case events.ResponseFailed():
                 self._held_created = b""
                 payload = self.failure_payload(event.response)
@@ -241,16 +246,27 @@ class HashbrownDialect(Dialect):
                 return [*unanswered, *self._encode_event(_fail_if_filtered(event))]
             case events.OutputItemAdded():
                 self._track_item(event.output_index, event.item)
+            case events.FunctionCallArgumentsDone():
+                # The synthesizer sends the call's item right after its arguments.
+                (self._held_arguments,) = self._encode_event(event)
+                return []
             case OutputTextDelta() | events.RefusalDelta() if event.delta and self._items_before_text is None:
                 self._items_before_text = self._items_begun
             case _:
                 pass
         index = getattr(event, "output_index", -1)
-        frames = [] if index in self._hidden_indexes else self._encode_event(event)
+        frames = [] if index in self._hidden_indexes else [*self._take_arguments(event), *self._encode_event(event)]
         if index in self._held_calls:
             self._held_calls[index][1].extend(frames)
             return []
         return frames
+
+    def _take_arguments(self, event: Event) -> list[bytes]:
+        """Return the frame of a call's arguments if the event is the end of that call, and the call is complete."""
+        if not (isinstance(event, events.OutputItemDone) and isinstance(event.item, FunctionCall)):
+            return []
+        held, self._held_arguments = self._held_arguments, b""
+        return [held] if event.item.status == "completed" else []
 
     def _encode_event(self, event: Event) -> list[bytes]:
         return [data for _, data in self.encode_event(event)]

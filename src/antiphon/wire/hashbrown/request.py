@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal, cast
 
-from msgspec import Meta, field
+from msgspec import UNSET, Meta, field
 
 from antiphon.protocol import items
 from antiphon.protocol.errors import RequestError
@@ -31,6 +31,7 @@ from antiphon.protocol.struct import (
     omit,
 )
 from antiphon.protocol.tools import FunctionTool, ToolChoiceMode
+from antiphon.wire import json
 from antiphon.wire.chat.request import Transcript, make_unused_warning
 from antiphon.wire.chat.wire_types import MAX_MESSAGES
 
@@ -100,6 +101,20 @@ def assistant_message(output: Sequence[items.Item]) -> Json:
             case _:
                 pass
     return {"role": "assistant", "content": text, "toolCalls": calls}
+
+
+def is_usable(message: Json) -> bool:
+    """Return whether Hashbrown's client keeps an assistant's message, and does not report an error instead."""
+    calls = [as_object(call) for call in as_array(message.get("toolCalls"))]
+    return bool(message.get("content") or calls) and all(_has_json_arguments(call) for call in calls)
+
+
+def _has_json_arguments(call: Json) -> bool:
+    try:
+        json.decode_lenient(str(as_object(call.get("function")).get("arguments")).encode())
+    except json.JSONError:
+        return False
+    return True
 
 
 def _encode_call(index: int, call: items.FunctionCall, reasoning: Mapping[str, list[str]]) -> Json:
@@ -188,6 +203,10 @@ PARAM_NAMES = {"input": "messages", "instructions": "system", "tool_choice": "to
 """Our parameters, and Hashbrown's names for them."""
 
 ITEM_PARAM = re.compile(r"^input\[(\d+)\]")
+PARAM_IN_TEXT = re.compile(
+    r"(?<=')(?:input|instructions|conversation)(?=')|\binput\[\d+\]|\btool_choice\b|\btext\.format(?:\.\w+)*"
+)
+"""Our parameters where an error message names them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,6 +221,8 @@ class HashbrownRequest:
     """The path in the body of each input item."""
     warnings: Sequence[ResponseWarning]
     """Warnings about fields that are not used."""
+    call_ids: frozenset[str]
+    """The ids of all calls in the conversation: a new call must have another."""
 
     @property
     def client_functions(self) -> frozenset[str]:
@@ -215,6 +236,10 @@ class HashbrownRequest:
         if param.startswith("text.format"):
             return "responseFormat"
         return PARAM_NAMES.get(param, param)
+
+    def translate_message(self, message: str) -> str:
+        """Return one of our messages with the client's names for our parameters."""
+        return PARAM_IN_TEXT.sub(lambda found: self.param_name(found[0]), message)
 
 
 def decode_hashbrown(raw: object) -> tuple[HashbrownBody, Sequence[Json]]:
@@ -260,6 +285,7 @@ def continue_thread(body: HashbrownBody, sent: Sequence[Json], saved: Sequence[J
         ),
         item_paths=transcript.item_paths,
         warnings=[make_unused_warning(name) for name in unused],
+        call_ids=transcript.call_ids,
     )
 
 
@@ -288,7 +314,11 @@ class HashbrownTranscript(Transcript):
                 if message.tool_call_id is None:
                     raise _missing_field_error(f"{path}.toolCallId")
                 id = self._find_call_id(message.tool_call_id, f"{path}.toolCallId")
-                self._add_item(items.FunctionCallOutput(call_id=id, output=_to_text(message.content)), path)
+                # Some providers have a flag for tools that failed; our items have only this status.
+                rejected = as_object(message.content).get("status") == "rejected"
+                status = "incomplete" if rejected else UNSET
+                output = _to_text(message.content)
+                self._add_item(items.FunctionCallOutput(call_id=id, output=output, status=status), path)
             case "error":
                 pass  # shown by the client to its user; the model never sent it
 
