@@ -10,6 +10,7 @@ The packages, from the lowest layer to the highest; each imports only those list
     store      storage of responses and delivery of their events: in memory, SQLite or PostgreSQL
     bridges    agents of other frameworks as models; other event models as parts
     engine     one response, from its request to its terminal event
+    hashbrown  Hashbrown's requests answered with frames, and their threads
     client     calls any Open Responses server from Python; the agent loop
     server     the ASGI application
     cli        the command line

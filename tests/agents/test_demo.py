@@ -12,7 +12,7 @@ from jsonschema import Draft202012Validator
 
 from antiphon.agents import demo as demo_module
 from antiphon.agents.agent import Turn
-from antiphon.agents.demo import demo, echo, write_example
+from antiphon.agents.demo import demo, echo
 from antiphon.engine.engine import Engine
 from antiphon.engine.models import Models
 from antiphon.engine.sealing import SEAL_PREFIX, ItemSealer, KeyRing
@@ -323,6 +323,18 @@ async def test_the_tools_output_is_quoted_in_the_answer() -> None:
     assert again.output_text == response.output_text
 
 
+async def test_a_demand_after_one_tool_leads_to_another() -> None:
+    items = [
+        {"role": "user", "content": "get_weather"},
+        {"type": "function_call", "call_id": "c", "name": "get_weather", "arguments": "{}"},
+        {"type": "function_call_output", "call_id": "c", "output": "Sunny."},
+    ]
+    response = await response_of(items, tools=[WEATHER, BARE], tool_choice="required")
+    assert calls(response.output) == [("ping", {})]
+    response = await response_of(items, tools=[WEATHER, BARE])
+    assert response.output_text == "get_weather says: Sunny."
+
+
 async def test_a_call_without_a_schema_has_an_empty_object_for_arguments() -> None:
     response = await response_of("ping", tools=[BARE])
     assert calls(response.output) == [("ping", {})]
@@ -400,71 +412,6 @@ async def test_a_format_that_cannot_be_satisfied_is_rejected(reasoning: object) 
     with pytest.raises(RequestError, match="cannot satisfy this schema") as caught:
         await response_of("Hi!", text={"format": format}, reasoning=reasoning)
     assert caught.value.payload.param == "text.format.schema"
-
-
-WEATHER_QUESTION = "What's the weather in San Francisco?"
-NODE = {
-    "type": "object",
-    "properties": {
-        "next": {"anyOf": [{"$ref": "#/$defs/Node"}, {"type": "null"}]},
-        "children": {"type": "array", "items": {"$ref": "#/$defs/Node"}},
-    },
-    "required": ["next", "children"],
-}
-
-
-@pytest.mark.parametrize(
-    ("schema", "value"),
-    [
-        ({}, "San Francisco"),
-        (True, "San Francisco"),
-        ({"type": "string", "maxLength": 3}, "San"),
-        ({"type": "string", "minLength": 15}, "San Francisco.."),
-        ({"type": ["string", "null"]}, "San Francisco"),
-        ({"type": "integer"}, 0),
-        ({"type": "number", "minimum": 1.5}, 1.5),
-        ({"type": "boolean"}, False),
-        ({"type": "null"}, None),
-        ({"type": "array", "items": {"type": "integer"}, "minItems": 2}, [0, 0]),
-        ({"type": "array"}, []),
-        ({"type": "object"}, {}),
-        ({"properties": {"a": {"const": 1}, "b": {}}, "required": ["a"]}, {"a": 1}),
-        ({"type": "object", "required": ["a"]}, {"a": "San Francisco"}),
-        ({"enum": ["b", "a"]}, "b"),
-        ({"type": "integer", "default": 7}, 7),
-        ({"type": "string", "examples": ["x", "y"]}, "x"),
-        ({"anyOf": [{"type": "null"}, {"const": 2}]}, 2),
-        ({"oneOf": [{"type": "null"}]}, None),
-        ({"allOf": [{"type": "integer"}]}, 0),
-        ({"$ref": "#/$defs/Node", "$defs": {"Node": NODE}}, {"next": None, "children": []}),
-    ],
-)
-def test_an_example_is_built_for_a_schema(schema: Any, value: object) -> None:
-    root = {"type": "object", "properties": {"x": schema}, "required": ["x"]}
-    if isinstance(schema, dict) and "$defs" in schema:
-        root["$defs"] = schema["$defs"]
-    assert json.loads(write_example(root, WEATHER_QUESTION, "p")) == {"x": value}
-
-
-@pytest.mark.parametrize(
-    ("schema", "problem"),
-    [
-        ({"type": "string", "pattern": "^[0-9]{5}$"}, "x: "),
-        ({"type": "array", "minItems": 10**9}, "x: "),
-        ({"type": "string", "minLength": 10**9}, "x: "),
-        ({"type": "array", "minItems": 999, "items": {"type": "array", "minItems": 999}}, "large"),
-    ],
-)
-def test_a_schema_that_needs_more_than_an_example_is_rejected(schema: Any, problem: str) -> None:
-    root = {"type": "object", "properties": {"x": schema}, "required": ["x"]}
-    with pytest.raises(RequestError, match=problem) as caught:
-        write_example(root, "", "tools[0].parameters")
-    assert caught.value.payload.param == "tools[0].parameters"
-
-
-def test_an_example_without_a_topic_is_the_name_of_its_property() -> None:
-    schema = {"type": "object", "required": ["city"]}
-    assert write_example(schema, "", "p") == '{"city":"city"}'
 
 
 async def test_max_output_tokens_truncates_the_answer() -> None:

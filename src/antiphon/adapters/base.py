@@ -225,6 +225,10 @@ class Adapter(ConfigurableProvider, ABC):
     models_list: ClassVar[tuple[str, str]] = ("data", "id")
     """Where the list of models is in its body, and which field of an entry is the model's name."""
 
+    has_threads: ClassVar[bool] = True
+    """Whether Hashbrown's threads are stored for its models; in front of an Open Responses server the
+    application keeps them."""
+
     rejected_features: frozenset[str] = frozenset()
     """The features that the server has rejected, learned from its errors."""
 
@@ -346,6 +350,9 @@ class Decoder(ABC):
 
     reasons: ClassVar[dict[str, parts.Reason]] = {}
     """What each of the provider's reasons for the end of an answer means; any other is `stop`."""
+
+    needs_end: ClassVar[bool] = False
+    """Whether an answer without its end is never complete, because the protocol has an event for the end."""
 
     failure_reasons: ClassVar[dict[str, str]] = {}
     """The provider's reasons that mean failure, each with a message."""

@@ -192,9 +192,10 @@ def choose_calls(turn: Turn) -> list[FunctionTool]:
     if is_required and not tools:
         message = "tool_choice asks for a call, but this model has none of these tools."
         raise RequestError(message, param="tool_choice", code="unsupported_value")
-    # With an output in hand, another call would never end.
-    if turn.tool_outputs:
-        return []
+    if outputs := {output.call_id for output in turn.tool_outputs}:
+        # The same call again would never end: only a demand leads to another one.
+        called = {item.name for item in turn.items if isinstance(item, FunctionCall) and item.call_id in outputs}
+        return [tool for tool in tools if is_required and tool.name not in called][:1]
     if "USE_TOOLS" in turn.text:
         return tools if turn.request.parallel_tool_calls else tools[:1]
     words = set(re.findall(r"[a-z0-9]+", turn.text.lower()))
@@ -272,11 +273,16 @@ def write_example(schema: Schema, text: str, param: str) -> str:
     """
     topic = found[1] if (found := TOPIC.search(text)) else text.strip()
     value: object = None
-    try:
-        value = ExampleBuilder(schema, topic[:MAX_EXAMPLE_LENGTH]).build(schema, "text")
-        problems = SchemaValidator(schema).problems(value)
-    except (ValueError, RecursionError) as error:
-        problems = [str(error)]
+    problems: list[str] = []
+    # An empty list is a poor example, so an element is tried first.
+    for fills_arrays in (True, False):
+        try:
+            value = ExampleBuilder(schema, topic[:MAX_EXAMPLE_LENGTH], fills_arrays=fills_arrays).build(schema, "text")
+            problems = [*SchemaValidator(schema).problems(value)]
+        except (ValueError, RecursionError) as error:
+            problems = [str(error)]
+        if not problems:
+            break
     if problems:
         message = f"The demo model cannot satisfy this schema: {problems[0]}. Give it a `default`."
         raise RequestError(message, param=param)
@@ -286,9 +292,11 @@ def write_example(schema: Schema, text: str, param: str) -> str:
 class ExampleBuilder:
     """Builds one example value, in a bounded number of steps."""
 
-    def __init__(self, root: Schema, topic: str) -> None:
+    def __init__(self, root: Schema, topic: str, *, fills_arrays: bool = False) -> None:
         self._root = root
         self._topic = topic
+        self._fills_arrays = fills_arrays
+        """Whether an array that may be empty gets an element; not one that would contain itself."""
         self._count = 0
 
     def build(self, schema: object, name: str, refs: tuple[str, ...] = ()) -> object:
@@ -324,8 +332,11 @@ class ExampleBuilder:
                 names = [n for n in required if isinstance(n, str)] if is_array(required) else []
                 return {n: self.build(known.get(n, True), n, refs) for n in names}
             case "array":
-                count = _lower_limit(schema, "minItems", MAX_EXAMPLE_VALUES)
-                return [self.build(schema.get("items"), name, refs) for _ in range(int(count))]
+                count = int(_lower_limit(schema, "minItems", MAX_EXAMPLE_VALUES))
+                can_fill = self._fills_arrays and is_object(schema.get("items")) and schema.get("maxItems") != 0
+                values = [self.build(schema.get("items"), name, refs) for _ in range(count or can_fill)]
+                # An element that would contain itself is null.
+                return values if count else [value for value in values if value is not None]
             case "integer" | "number":
                 return _lower_limit(schema, "minimum")
             case "boolean":

@@ -85,6 +85,10 @@ class PartSink(Protocol):
         """Take parts without waiting; return whether more are wanted. A failure comes alone."""
         ...
 
+    def accepts_end(self) -> bool:
+        """Return whether an answer may end here without a reason, as if it were complete."""
+        ...
+
     def text_fast_path(self) -> WriteText | None:
         """Return a function that takes more of the last text, valid until parts are fed again."""
 
@@ -110,6 +114,8 @@ class Model(ABC):
     """The entry of an agent."""
     has_own_tools: bool = False
     """Whether a call of a function that the client does not offer is a call of the model's own tool."""
+    has_threads: bool = True
+    """Whether Hashbrown's threads are stored for it."""
     warns_of_unused_fields: bool = False
     """Whether it warns of unknown request fields itself, since some reach its provider."""
 

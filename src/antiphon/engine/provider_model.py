@@ -16,7 +16,7 @@ from typing import cast
 from msgspec.structs import replace
 
 from antiphon.adapters.base import Adapter, Capabilities, Decoder, Prompt, Provider
-from antiphon.adapters.errors import html_page_error, redact, redact_key, redirect_error, redirect_target
+from antiphon.adapters.errors import TRUNCATED, html_page_error, redact, redact_key, redirect_error, redirect_target
 from antiphon.adapters.features import remove_unsupported
 from antiphon.adapters.json_via_tool import encode_prompt
 from antiphon.adapters.registry import make_adapter
@@ -24,7 +24,7 @@ from antiphon.agents.turn import Turn
 from antiphon.engine.models import Model, PartSink, WriteText
 from antiphon.engine.validation import warn_of_unused_fields
 from antiphon.protocol import parts
-from antiphon.protocol.errors import RequestError, UpstreamError, describe_for_log
+from antiphon.protocol.errors import ErrorPayload, RequestError, UpstreamError, describe_for_log
 from antiphon.protocol.parts import Part
 from antiphon.transport.auth import credentials_error, make_signer
 from antiphon.transport.client import HttpRequest, Transport
@@ -57,9 +57,11 @@ class ProviderClient:
         transport: Transport,
         retry_policy: RetryPolicy,
         timeouts: Timeouts | None = None,
+        *,
+        adapter: Adapter | None = None,
     ) -> None:
         self.provider = provider
-        self.default_adapter = make_adapter(provider)
+        self.default_adapter = adapter or make_adapter(provider)
         """The adapter of every model for which no other has been learned."""
         self._learned_adapters: dict[str, Adapter] = {}
         self._transport = transport
@@ -178,6 +180,7 @@ class ProviderModel(Model):
         provider = client.provider
         self.name = f"{provider.name}/{model}"
         self.origin = f"{provider.name}/{client.adapter_for_model(model).vendor(model)}".rstrip("/")
+        self.has_threads = client.default_adapter.has_threads
         self._capabilities = provider.models.get(model, Capabilities())
         self.window = self._capabilities.window
 
@@ -275,7 +278,7 @@ class ResponseReader:
             await self._read_stream()
         else:
             body = await self._response.read()
-            self._forward(self._decoder.feed_whole(body))
+            self._forward_end(self._decoder.feed_whole(body))
             self._sink.check_size()
 
     async def _read_stream(self) -> None:
@@ -292,7 +295,7 @@ class ResponseReader:
             # compressed stream was not checked against its checksum.
             if self._failed or response.is_cut or not self._decoder.finished:
                 raise
-        self._forward(self._decoder.close())
+        self._forward_end(self._decoder.close())
 
     def _receive(self, data: bytes) -> None:
         """Decode received bytes; plain text deltas take the text fast path if there is one."""
@@ -312,6 +315,16 @@ class ResponseReader:
             self._response.pause()
         self._match_text = self._decoder.text_fast_path
         self._write_text = self._sink.text_fast_path() if self._match_text else None
+
+    def _forward_end(self, batch: list[Part]) -> None:
+        """Feed the last parts to the sink, without the failure if an end without a reason is accepted."""
+        match batch:
+            case [*others, parts.Failure(error=ErrorPayload(code=TRUNCATED.code))] if not self._decoder.needs_end:
+                self._forward(others)
+                batch = [] if self._sink.accepts_end() else batch[-1:]
+            case _:
+                pass
+        self._forward(batch)
 
     def _forward(self, batch: list[Part]) -> bool:
         """Feed parts to the sink; raise a failure that comes before any output."""

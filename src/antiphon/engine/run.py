@@ -215,6 +215,8 @@ class Run:
         self._discard = discard
         self.answering = False
         """Whether the model has begun to answer, or the client has its status 200 already."""
+        self.accepts_missing_end = False
+        """Whether an answer whose stream ends cleanly, but without a reason, is complete."""
         self.has_output = False
         """Whether any output has been sent."""
         self.started = asyncio.Event()
@@ -343,6 +345,10 @@ class Run:
             sink.write(events)
             self.full = sink.full
         return True
+
+    def accepts_end(self) -> bool:
+        """Return whether an answer may end here without a reason: not without output, nor within a call."""
+        return self.accepts_missing_end and self.has_output and not self._synth.has_cut_call
 
     def text_fast_path(self) -> WriteText | None:
         """Return a function that writes more of the last text: the hot path of a stream."""

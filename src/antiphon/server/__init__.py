@@ -9,7 +9,6 @@ service         the engine, its running tasks, draining
 settings        all settings
 config/         antiphon.toml and the environment
 provider_probe  which providers are reachable, and their models
-threads         storage of Hashbrown's threads
 xaibo           OpenAiResponsesApiAdapter, a drop-in for Xaibo's own
 asgi            ASGI types and helpers
 uvicorn/        the hardened server process

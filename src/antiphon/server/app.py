@@ -14,7 +14,7 @@ from starlette.types import ASGIApp
 from antiphon.server.asgi import Receive, Scope, Send
 from antiphon.server.endpoints.base import Endpoints
 from antiphon.server.endpoints.conversations import ConversationEndpoints
-from antiphon.server.endpoints.hashbrown import HashbrownEndpoint
+from antiphon.server.endpoints.hashbrown import HashbrownEndpoints
 from antiphon.server.endpoints.models import HealthEndpoints, ModelEndpoints
 from antiphon.server.endpoints.responses import ChatCompletionsEndpoint, ResponseEndpoints
 from antiphon.server.endpoints.websocket import WebSocketEndpoint
@@ -36,7 +36,7 @@ DOOR_ENDPOINTS: tuple[type[Endpoints], ...] = (
 )
 """The endpoints of every door."""
 
-ROOT_ENDPOINTS: tuple[type[Endpoints], ...] = (HashbrownEndpoint, HealthEndpoints)
+ROOT_ENDPOINTS: tuple[type[Endpoints], ...] = (HashbrownEndpoints, HealthEndpoints)
 """The endpoints that exist once, without a prefix."""
 
 

@@ -10,11 +10,11 @@ from antiphon.adapters.base import Provider
 from antiphon.agents.agent import Agent
 from antiphon.agents.demo import demo, echo
 from antiphon.engine.run import MAX_OUTPUT_BYTES
+from antiphon.hashbrown.threads import ThreadStorage
 from antiphon.protocol.struct import InvalidValueError
 from antiphon.server.config import tables
 from antiphon.server.config.load import GatewayConfig, load_config
 from antiphon.server.config.tables import NonNegativeInt, NonNegativeSeconds, PositiveInt, PositiveSeconds
-from antiphon.server.threads import ThreadStorage
 from antiphon.transport.connection import Timeouts
 from antiphon.transport.retry import RetryPolicy
 
@@ -79,6 +79,10 @@ class Settings:
 
     threads: ThreadStorage | bool = True
     """Where Hashbrown's threads are stored: with the responses (True), in a storage of your own, or nowhere (False)."""
+
+    list_threads: bool = False
+    """Whether `GET /hashbrown/threads` lists all threads, for whoever may chat. Only for a server with one user:
+    without the list, a thread can be read only by somebody who knows its id."""
 
     memory_bytes: NonNegativeInt = 64 * 1024 * 1024
     memory_seconds: NonNegativeSeconds = 3600

@@ -249,14 +249,38 @@ class ConversationStore(Protocol):
         ...
 
 
+class ThreadSummary(Struct, frozen=True):
+    """A Hashbrown thread in a list; `updated_at` is when it was last saved, in seconds since 1970."""
+
+    id: str
+    title: str
+    updated_at: int
+
+
 class ThreadStore(Protocol):
     """Storage of Hashbrown threads; their messages are opaque to the store."""
 
-    async def save_thread(self, id: str, messages: bytes, *, tenant: str = "") -> None:
-        """Create or replace a thread. Its retention, counted from here, is that of responses."""
+    async def create_thread(self, id: str, messages: bytes, title: str, *, tenant: str = "") -> None:
+        """Store a new thread. Its retention, counted from its last save, is that of responses."""
+
+    async def replace_thread(self, id: str, before: bytes, messages: bytes, *, tenant: str = "") -> bool:
+        """Replace the messages `before` of a thread; return False if it has others by now."""
+        ...
 
     async def find_thread(self, id: str, *, tenant: str = "") -> bytes | None:
         """Return a thread's messages."""
+
+    async def list_threads(self, limit: int, after: str | None = None, *, tenant: str = "") -> list[ThreadSummary]:
+        """Return threads, the last saved first, from the one that follows `after`; RequestError if there is none."""
+        ...
+
+    async def rename_thread(self, id: str, title: str | None, *, tenant: str = "") -> bool:
+        """Set a thread's title, None for its first one; return whether it exists."""
+        ...
+
+    async def delete_thread(self, id: str, *, tenant: str = "") -> bool:
+        """Delete a thread; return whether it existed."""
+        ...
 
 
 class Store(ResponseStore, Feed, ConversationStore, ThreadStore, Protocol):
@@ -299,7 +323,7 @@ def find_range(cursor: PageCursor, find_position: Callable[[str], int | None]) -
         if id is None:
             continue
         if (found := find_position(id)) is None:
-            raise RequestError(f"There is no item '{id}' in this list.", param=param)
+            raise not_listed_error(id, param)
         if ascending == (param == "after"):
             low = max(low, found)
         else:
@@ -307,6 +331,10 @@ def find_range(cursor: PageCursor, find_position: Callable[[str], int | None]) -
     # A page before an item ends next to it, so it is read backwards from there.
     is_reversed = cursor.before is not None and cursor.after is None
     return PositionRange(low, high, ascending != is_reversed, is_reversed)
+
+
+def not_listed_error(id: str, param: str = "after") -> RequestError:
+    return RequestError(f"There is no item '{id[:80]}' in this list.", param=param)
 
 
 def make_page(found: list[Item], cursor: PageCursor, positions: PositionRange) -> ItemPage:

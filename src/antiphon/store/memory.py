@@ -43,6 +43,14 @@ class _ResponseRecord(Struct):
         return base.StoredResponse(self.response, self.request, self.conversation, self.epoch, last)
 
 
+class _ThreadRecord(Struct, frozen=True):
+    messages: bytes
+    title: str
+    saved_at: int
+    own_title: str | None = None
+    """The title that was set by hand."""
+
+
 class MemoryStore:
     """A store that lasts as long as the process; `base` documents the methods."""
 
@@ -56,7 +64,8 @@ class MemoryStore:
         self._idempotency: dict[TenantKey, base.IdempotencyRecord] = {}
         self._running: dict[TenantKey, str] = {}
         """The response in progress of each conversation."""
-        self._threads: dict[TenantKey, tuple[bytes, int]] = {}
+        self._threads: dict[TenantKey, _ThreadRecord] = {}
+        """In the order of their last save."""
         self.notifier = base.Notifier()
 
     def __repr__(self) -> str:
@@ -186,7 +195,7 @@ class MemoryStore:
                 record.swept += count
                 deleted += count
         deleted += self._sweep_responses(responses_before, limit - deleted)
-        expired = [key for key, (_, saved) in self._threads.items() if saved < responses_before]
+        expired = [key for key, thread in self._threads.items() if thread.saved_at < responses_before]
         for key in expired[: limit - deleted]:
             del self._threads[key]
             deleted += 1
@@ -317,12 +326,42 @@ class MemoryStore:
                 if not found:
                     del self._items_by_id[tenant, str(item.id)]
 
-    async def save_thread(self, id: str, messages: bytes, *, tenant: str = "") -> None:
-        self._threads[tenant, id] = (messages, int(self._clock()))
+    async def create_thread(self, id: str, messages: bytes, title: str, *, tenant: str = "") -> None:
+        self._threads[tenant, id] = _ThreadRecord(messages, title, int(self._clock()))
+
+    async def replace_thread(self, id: str, before: bytes, messages: bytes, *, tenant: str = "") -> bool:
+        found = self._threads.get((tenant, id))
+        if found is None or found.messages != before:
+            return False
+        del self._threads[tenant, id]
+        self._threads[tenant, id] = replace(found, messages=messages, saved_at=int(self._clock()))
+        return True
 
     async def find_thread(self, id: str, *, tenant: str = "") -> bytes | None:
         found = self._threads.get((tenant, id))
-        return found and found[0]
+        return found and found.messages
+
+    async def list_threads(self, limit: int, after: str | None = None, *, tenant: str = "") -> list[base.ThreadSummary]:
+        found = [
+            base.ThreadSummary(id, thread.own_title or thread.title, thread.saved_at)
+            for (owner, id), thread in reversed(self._threads.items())
+            if owner == tenant
+        ]
+        if after is None:
+            return found[:limit]
+        position = next((number for number, thread in enumerate(found, 1) if thread.id == after), None)
+        if position is None:
+            raise base.not_listed_error(after)
+        return found[position : position + limit]
+
+    async def rename_thread(self, id: str, title: str | None, *, tenant: str = "") -> bool:
+        found = self._threads.get((tenant, id))
+        if found is not None:
+            self._threads[tenant, id] = replace(found, own_title=title)
+        return found is not None
+
+    async def delete_thread(self, id: str, *, tenant: str = "") -> bool:
+        return self._threads.pop((tenant, id), None) is not None
 
     def _find_record(self, id: str, tenant: str) -> _ResponseRecord | None:
         record = self._records.get(id)

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from antiphon.agents.agent import Turn, agent
+from antiphon.hashbrown.threads import ThreadError
 from antiphon.protocol import parts
 from antiphon.protocol.items import FunctionCall, FunctionCallOutput
 from antiphon.protocol.parts import Part
 from antiphon.server.app import create_app
 from antiphon.server.settings import Settings
-from antiphon.server.threads import ThreadError
 from antiphon.wire.hashbrown.frames import HEARTBEAT, Decoder
 from tests.adapters.frame_checks import (
     LOADED,

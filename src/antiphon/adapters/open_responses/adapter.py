@@ -162,6 +162,7 @@ class OpenResponses(Adapter):
 
     name = "responses"
     passes_unknown_fields = True
+    has_threads = False
     default_url = "https://api.openresponses.com/v1"
     key_env = ("OPENRESPONSES_API_KEY",)
     field_variables: ClassVar = {"base_url": ("OPENRESPONSES_BASE_URL",)}

@@ -47,6 +47,8 @@ AnyLogProb = TypeVar("AnyLogProb", items.LogProb, items.TopLogProb)
 class OpenResponsesDecoder(Decoder):
     """Decodes one answer of an Open Responses server."""
 
+    needs_end = True
+
     def __init__(self, adapter: Adapter) -> None:
         super().__init__(adapter, sse.Decoder(MAX_EVENT_BYTES))
         # New event types of OpenAI's are dropped, so they break nothing.

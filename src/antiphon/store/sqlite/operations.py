@@ -101,6 +101,19 @@ def list_items(
     return base.make_page([sql.item_from_row(row) for row in rows], cursor, positions)
 
 
+def list_threads(
+    connection: sqlite3.Connection, limit: int, after: str | None, tenant: str
+) -> list[base.ThreadSummary]:
+    """Return threads from the one that follows `after`, the last saved first; raises RequestError."""
+    position = (base.AFTER_LAST, base.AFTER_LAST)
+    if after is not None:
+        position = connection.execute(sql.FIND_THREAD_POSITION, {"tenant": tenant, "id": after}).fetchone()
+        if position is None:
+            raise base.not_listed_error(after)
+    values: Row = {"tenant": tenant, "limit": limit, "saved_at": position[0], "position": position[1]}
+    return [base.ThreadSummary(*row) for row in connection.execute(sql.LIST_THREADS, values)]
+
+
 def read_events(
     connection: sqlite3.Connection, id: str, tenant: str, after: int, limit: int
 ) -> base.LoggedEvents | None:

@@ -220,7 +220,17 @@ def _index_forks(connection: sqlite3.Connection) -> None:
     connection.execute("CREATE INDEX responses_forks ON responses (forked_from, turn) WHERE forked_from IS NOT NULL")
 
 
-MIGRATIONS: Sequence[Migration] = (_create_tables, _add_threads, _index_forks)
+def _title_threads(connection: sqlite3.Connection) -> None:
+    connection.execute("ALTER TABLE hashbrown_threads ADD COLUMN title TEXT NOT NULL DEFAULT ''")
+    connection.execute("ALTER TABLE hashbrown_threads ADD COLUMN own_title TEXT")  # set by hand
+    # Threads begin with a message of the user.
+    connection.execute("""
+UPDATE hashbrown_threads
+SET title = substr(trim(coalesce(json_extract(CAST(messages AS TEXT), '$[0].content'), '')), 1, 80)""")
+    connection.execute("CREATE INDEX hashbrown_threads_listed ON hashbrown_threads (tenant, saved_at)")
+
+
+MIGRATIONS: Sequence[Migration] = (_create_tables, _add_threads, _index_forks, _title_threads)
 
 
 def migrate(connection: sqlite3.Connection, migrations: Sequence[Migration] = MIGRATIONS) -> None:

@@ -145,10 +145,21 @@ DELETE FROM hashbrown_threads WHERE rowid IN (
     SELECT rowid FROM hashbrown_threads WHERE saved_at < :before ORDER BY saved_at LIMIT :limit
 )"""
 
-SAVE_THREAD = """
-INSERT INTO hashbrown_threads (tenant, id, messages, saved_at)
-VALUES (:tenant, :id, :messages, :saved_at)
-ON CONFLICT (tenant, id) DO UPDATE SET messages = :messages, saved_at = :saved_at"""
+CREATE_THREAD = """
+INSERT INTO hashbrown_threads (tenant, id, messages, title, saved_at)
+VALUES (:tenant, :id, :messages, :title, :saved_at)"""
+# Of the threads saved in one second, the last one has the largest rowid.
+REPLACE_THREAD = """
+UPDATE hashbrown_threads
+SET messages = :messages, saved_at = :saved_at, rowid = (SELECT max(rowid) + 1 FROM hashbrown_threads)
+WHERE tenant = :tenant AND id = :id AND messages = :before"""
+LIST_THREADS = """
+SELECT id, coalesce(own_title, title) AS title, saved_at FROM hashbrown_threads
+WHERE tenant = :tenant AND (saved_at, rowid) < (:saved_at, :position)
+ORDER BY saved_at DESC, rowid DESC LIMIT :limit"""
+FIND_THREAD_POSITION = "SELECT saved_at, rowid FROM hashbrown_threads WHERE tenant = :tenant AND id = :id"
+RENAME_THREAD = "UPDATE hashbrown_threads SET own_title = :title WHERE tenant = :tenant AND id = :id"
+DELETE_THREAD = "DELETE FROM hashbrown_threads WHERE tenant = :tenant AND id = :id"
 FIND_THREAD = "SELECT messages FROM hashbrown_threads WHERE tenant = :tenant AND id = :id"
 
 SAVE_CONVERSATION = """

@@ -150,12 +150,27 @@ class SqliteStore:
     async def delete_item(self, id: str, item_id: str, *, tenant: str = "") -> bool:
         return await self._execute(sql.DELETE_CONVERSATION_ITEM, list=id, id=item_id, tenant=tenant)
 
-    async def save_thread(self, id: str, messages: bytes, *, tenant: str = "") -> None:
+    async def create_thread(self, id: str, messages: bytes, title: str, *, tenant: str = "") -> None:
         saved_at = int(self._clock())
-        await self._execute(sql.SAVE_THREAD, id=id, tenant=tenant, messages=messages, saved_at=saved_at)
+        await self._execute(sql.CREATE_THREAD, id=id, tenant=tenant, messages=messages, title=title, saved_at=saved_at)
+
+    async def replace_thread(self, id: str, before: bytes, messages: bytes, *, tenant: str = "") -> bool:
+        saved_at = int(self._clock())
+        return await self._execute(
+            sql.REPLACE_THREAD, id=id, tenant=tenant, before=before, messages=messages, saved_at=saved_at
+        )
 
     async def find_thread(self, id: str, *, tenant: str = "") -> bytes | None:
         return await self._find(sql.FIND_THREAD, itemgetter("messages"), id=id, tenant=tenant)
+
+    async def list_threads(self, limit: int, after: str | None = None, *, tenant: str = "") -> list[base.ThreadSummary]:
+        return await self.database.read(operations.list_threads, limit, after, tenant)
+
+    async def rename_thread(self, id: str, title: str | None, *, tenant: str = "") -> bool:
+        return await self._execute(sql.RENAME_THREAD, id=id, tenant=tenant, title=title)
+
+    async def delete_thread(self, id: str, *, tenant: str = "") -> bool:
+        return await self._execute(sql.DELETE_THREAD, id=id, tenant=tenant)
 
     async def _find(self, statement: str, convert: Callable[[sqlite3.Row], T], **values: object) -> T | None:
         """Return the row that a statement finds, converted; None if there is none."""
