@@ -116,10 +116,14 @@ CREATE TABLE hashbrown_threads (
     tenant text NOT NULL,
     id text NOT NULL,
     messages bytea NOT NULL,
+    title bytea NOT NULL,
+    own_title bytea,
     saved_at bigint NOT NULL,
+    number bigint GENERATED ALWAYS AS IDENTITY,
     PRIMARY KEY (tenant, id)
 );
 CREATE INDEX hashbrown_threads_saved ON hashbrown_threads (saved_at);
+CREATE INDEX hashbrown_threads_listed ON hashbrown_threads (tenant, number);
 """
 
 MIGRATIONS: Sequence[str] = (_TABLES,)

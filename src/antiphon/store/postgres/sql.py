@@ -206,9 +206,20 @@ WITH gone AS (
 )
 SELECT count(*) FROM gone"""
 
-SAVE_THREAD = """
-INSERT INTO hashbrown_threads (tenant, id, messages, saved_at) VALUES ($1, $2, $3, $4)
-ON CONFLICT (tenant, id) DO UPDATE SET messages = excluded.messages, saved_at = excluded.saved_at"""
+# Statements may be repeated after a lost connection: the second time they change nothing.
+CREATE_THREAD = """
+INSERT INTO hashbrown_threads (tenant, id, messages, title, saved_at) VALUES ($1, $2, $3, $4, $5)
+ON CONFLICT (tenant, id) DO NOTHING"""
+# `number` says in which order threads were saved.
+REPLACE_THREAD = """
+UPDATE hashbrown_threads SET messages = $4, saved_at = $5, number = DEFAULT
+WHERE tenant = $1 AND id = $2 AND messages IN ($3, $4) RETURNING 1"""
+LIST_THREADS = """
+SELECT id, coalesce(own_title, title) AS title, saved_at FROM hashbrown_threads
+WHERE tenant = $1 AND number < $2 ORDER BY number DESC LIMIT $3"""
+FIND_THREAD_NUMBER = "SELECT number FROM hashbrown_threads WHERE tenant = $1 AND id = $2"
+RENAME_THREAD = "UPDATE hashbrown_threads SET own_title = $3 WHERE tenant = $1 AND id = $2 RETURNING 1"
+DELETE_THREAD = "DELETE FROM hashbrown_threads WHERE tenant = $1 AND id = $2 RETURNING 1"
 FIND_THREAD = "SELECT messages FROM hashbrown_threads WHERE tenant = $1 AND id = $2"
 
 SAVE_CONVERSATION = """

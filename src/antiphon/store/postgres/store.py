@@ -217,13 +217,35 @@ class PostgresStore:
         values = (tenant, id, sql.escape_nul(item_id))
         return await self.database.fetchrow(sql.DELETE_CONVERSATION_ITEM, *values) is not None
 
-    async def save_thread(self, id: str, messages: bytes, *, tenant: str = "") -> None:
-        values = (tenant, sql.escape_nul(id), messages, int(self._clock()))
-        await self.database.fetch(sql.SAVE_THREAD, *values)
+    async def create_thread(self, id: str, messages: bytes, title: str, *, tenant: str = "") -> None:
+        values = (tenant, sql.escape_nul(id), messages, title.encode(), int(self._clock()))
+        await self.database.fetch(sql.CREATE_THREAD, *values)
+
+    async def replace_thread(self, id: str, before: bytes, messages: bytes, *, tenant: str = "") -> bool:
+        values = (tenant, sql.escape_nul(id), before, messages, int(self._clock()))
+        return await self.database.fetchrow(sql.REPLACE_THREAD, *values) is not None
 
     async def find_thread(self, id: str, *, tenant: str = "") -> bytes | None:
         row = await self.database.fetchrow(sql.FIND_THREAD, tenant, sql.escape_nul(id))
         return row and row["messages"]
+
+    async def list_threads(self, limit: int, after: str | None = None, *, tenant: str = "") -> list[base.ThreadSummary]:
+        number = base.AFTER_LAST
+        if after is not None:
+            row = await self.database.fetchrow(sql.FIND_THREAD_NUMBER, tenant, sql.escape_nul(after))
+            if row is None:
+                raise base.not_listed_error(after)
+            number = row["number"]
+        rows = await self.database.fetch(sql.LIST_THREADS, tenant, number, limit)
+        # The ids are our own, so nothing in them was escaped.
+        return [base.ThreadSummary(row["id"], row["title"].decode(), row["saved_at"]) for row in rows]
+
+    async def rename_thread(self, id: str, title: str | None, *, tenant: str = "") -> bool:
+        values = (tenant, sql.escape_nul(id), title and title.encode())
+        return await self.database.fetchrow(sql.RENAME_THREAD, *values) is not None
+
+    async def delete_thread(self, id: str, *, tenant: str = "") -> bool:
+        return await self.database.fetchrow(sql.DELETE_THREAD, tenant, sql.escape_nul(id)) is not None
 
     async def _find(self, statement: str, convert: Callable[[object], T], *values: object) -> T | None:
         """Return the row that a statement finds, converted; None if there is none."""
