@@ -22,8 +22,7 @@ def turn_with(*names: str, **fields: object) -> Turn:
     ("given", "own", "name"),
     [
         ("meteo", "Weather bot", "meteo"),
-        (None, "Weather bot / v2", "Weather-bot-v2"),
-        (None, "Wetter-Ägypten_1.0", "Wetter-Ägypten_1.0"),
+        (None, "Weather bot / v2", "weather-bot-v2"),
         (None, " / ", "agent"),
         (None, None, "agent"),
     ],

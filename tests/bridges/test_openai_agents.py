@@ -14,6 +14,7 @@ from agents import (
     OpenAIChatCompletionsModel,
     OpenAIResponsesModel,
     RunContextWrapper,
+    WebSearchTool,
     function_tool,
     input_guardrail,
     output_guardrail,
@@ -22,7 +23,7 @@ from antiphon.agents.agent import Agent as Served
 from antiphon.bridges.openai_agents import wrap_agent
 from antiphon.protocol import parts
 from antiphon.protocol.errors import UpstreamError
-from antiphon.protocol.items import FunctionCall, FunctionCallOutput
+from antiphon.protocol.items import ExtensionItem, FunctionCall, FunctionCallOutput
 from antiphon.protocol.tools import FunctionTool
 from tests.bridges.scripted_rounds import ScriptedRounds, ask, ask_for_error, openai_client, serve_agent, summarize
 
@@ -62,7 +63,7 @@ def test_text_and_own_tools(model: ScriptedRounds, sdk_model: Model) -> None:
     served = wrap_agent(Agent(name="Weather bot", model=sdk_model, tools=[get_weather], instructions="Be kind."))
     with serve_agent(served) as client:
         response = ask(client, served, "Hi!", instructions="Be brief.")
-    assert served.name == "Weather-bot"
+    assert served.name == "weather-bot"
     assert summarize(response.output) == [
         ("assistant", "One moment."),
         ("call", "get_weather", '{"city":"Oslo"}'),
@@ -326,7 +327,7 @@ def test_a_tool_that_needs_an_approval_is_not_run(model: ScriptedRounds, sdk_mod
     served = wrap(sdk_model, tools=[launch])
     with serve_agent(served) as client:
         response = ask(client, served, "Go!")
-    assert [warning.code for warning in response.warnings or []] == ["approval_needed"]
+    assert [warning.code for warning in response.warnings or []] == ["unanswered_call"]
 
 
 def test_the_context_is_made_from_the_turn(model: ScriptedRounds, sdk_model: Model) -> None:
@@ -340,3 +341,15 @@ def test_the_context_is_made_from_the_turn(model: ScriptedRounds, sdk_model: Mod
     with serve_agent(served) as client:
         response = ask(client, served, "Who am I?", metadata={"user": "Ada"})
     assert ("output", "Ada") in summarize(response.output)
+
+
+def test_a_tool_of_the_models_provider_is_an_item(model: ScriptedRounds) -> None:
+    search = ExtensionItem.of("openai", "web_search_call", id="", action={"type": "search", "query": "snow"})
+    model.prepare([search, "It snows."], ["Yes."])
+    sdk_model = OpenAIResponsesModel(model="scripted", openai_client=openai_client(model.address))
+    served = wrap(sdk_model, tools=[WebSearchTool()])
+    with serve_agent(served) as client:
+        first = ask(client, served, "Search!")
+        ask(client, served, "Sure?", previous_response_id=first.id)
+    assert summarize(first.output) == [("openai:web_search_call",), ("assistant", "It snows.")]
+    assert summarize(model.turns[1].items)[1:3] == summarize(first.output)

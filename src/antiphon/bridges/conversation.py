@@ -1,10 +1,10 @@
 """What bridges to agent frameworks share: names, the conversation, the client's functions, warnings and errors."""
 
-import re
 from collections.abc import Collection, Iterator, Mapping
 
 from antiphon.adapters import errors
 from antiphon.agents.agent import Turn
+from antiphon.bridges.frameworks import to_agent_name
 from antiphon.protocol import parts
 from antiphon.protocol.context import find_unpaired_call_ids, repair_unpaired
 from antiphon.protocol.errors import RequestError, UpstreamError
@@ -37,12 +37,8 @@ DEFAULTS = Request()
 
 
 def choose_name(name: str | None, own_name: str | None, default: str) -> str:
-    """Return the given name, or else the framework agent's own as one word without slashes.
-
-    >>> choose_name(None, "Weather bot / v2", "agent"), choose_name("meteo", "Weather bot", "agent")
-    ('Weather-bot-v2', 'meteo')
-    """
-    return name or re.sub(r"[^\w.-]+", "-", own_name or "").strip("-") or default
+    """Return the given name, or else the framework agent's own as one word without slashes."""
+    return name or to_agent_name(own_name or "") or default
 
 
 def paired_items(turn: Turn) -> list[Item]:

@@ -92,8 +92,7 @@ def wrap_agent(
     config = run_config or RunConfig(tracing_disabled=not has_own_trace_processor())
 
     async def answer(turn: Turn) -> AsyncIterator[Part]:
-        supported = SUPPORTED_IN_CHAT if isinstance(agent.model, OpenAIChatCompletionsModel) else SUPPORTED
-        for warning in unsupported_warnings(turn, supported):
+        for warning in unsupported_warnings(turn, supported_fields(agent)):
             yield warning
         run = AgentRun(turn, agent, config)
         with run.convert_errors():
@@ -106,9 +105,13 @@ def wrap_agent(
         if run.finish:
             yield run.finish
 
-    wrapped = Agent(choose_name(name, agent.name, "agent"), answer, counts_tokens=True)
-    wrapped.__doc__ = agent.handoff_description
-    return wrapped
+    return Agent(
+        choose_name(name, agent.name, "agent"),
+        answer,
+        description=agent.handoff_description,
+        framework="openai-agents",
+        counts_tokens=True,
+    )
 
 
 class AgentRun:
@@ -165,11 +168,6 @@ class AgentRun:
     def end(self) -> Iterator[Part]:
         """Yield what the end of the run adds to its events."""
         result = self._result
-        offered = {tool.name for tool in self._turn.functions}
-        for call in result.interruptions:
-            if call.name not in offered:
-                message = f"The tool '{call.name}' needs an approval, which a client cannot give; it was not run."
-                yield parts.Warn("approval_needed", message)
         # A tool's output may be the final output: then the model has not put it in words.
         if result.final_output is not None and isinstance(result.new_items[-1], ToolCallOutputItem):
             output = result.final_output
@@ -327,6 +325,13 @@ class RequestedOutput(AgentOutputSchemaBase):
 
     def validate_json(self, json_str: str) -> str:
         return json_str
+
+
+def supported_fields(agent: SdkAgent[Any]) -> frozenset[str]:
+    """Return the fields of a request that reach the agent's model."""
+    supported = SUPPORTED_IN_CHAT if isinstance(agent.model, OpenAIChatCompletionsModel) else SUPPORTED
+    # The output type of the agent wins over the format of the request.
+    return supported - {"text.format"} if agent.output_type else supported
 
 
 def convert_format(format: OutputFormat) -> RequestedOutput | None:
