@@ -1,10 +1,12 @@
 """Other event models and agent frameworks, translated into parts.
 
-blocks/         llm_client's block events: to Open Responses and back
-conversation    what every bridge to a framework needs: names, the conversation, the client's functions
-frameworks      recognises the agents of all supported frameworks
-openai_agents   agents of the OpenAI Agents SDK
-stream          a response made outside of the engine, from a bridge's parts
-xaibo           the agents of a Xaibo instance
-xaibo_messages  a turn as Xaibo's messages
+blocks/               llm_client's block events: to Open Responses and back
+conversation          what every bridge to a framework needs: names, the conversation, the client's functions
+frameworks            recognises the agents of all supported frameworks
+openai_agents         agents of the OpenAI Agents SDK
+pydantic_ai           agents of pydantic-ai
+pydantic_ai_messages  a conversation as pydantic-ai's messages
+stream                a response made outside of the engine, from a bridge's parts
+xaibo                 the agents of a Xaibo instance
+xaibo_messages        a turn as Xaibo's messages
 """

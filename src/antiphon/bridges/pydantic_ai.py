@@ -255,6 +255,13 @@ class AgentRun:
             case ToolCallPart():
                 arguments = part.args if isinstance(part.args, str) else ""
                 yield parts.Call(key, part.tool_name, arguments, part.tool_call_id)
+            # These come whole.
+            case NativeToolReturnPart(tool_call_id=call_id, tool_name=name):
+                output = part.model_response_str()
+                yield parts.Whole(native_item("native_tool_call_output", call_id, name, output=output))
+            case FilePart():
+                message = f"The model made a file of the type '{part.content.media_type}'; it was left out."
+                yield parts.Warn("unsupported_output", message)
             case _:
                 pass
 
@@ -279,12 +286,6 @@ class AgentRun:
                 yield parts.Call(key, arguments=arguments, complete=True)
             case NativeToolCallPart(tool_call_id=call_id, tool_name=name):
                 yield parts.Whole(native_item("native_tool_call", call_id, name, arguments=part.args_as_json_str()))
-            case NativeToolReturnPart(tool_call_id=call_id, tool_name=name):
-                output = part.model_response_str()
-                yield parts.Whole(native_item("native_tool_call_output", call_id, name, output=output))
-            case FilePart():
-                message = f"The model made a file of the type '{part.content.media_type}'; it was left out."
-                yield parts.Warn("unsupported_output", message)
             case _:
                 pass
 
