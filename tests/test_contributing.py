@@ -9,7 +9,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src/antiphon"
 PACKAGES = sorted(path.parent.relative_to(SOURCE) for path in SOURCE.rglob("__init__.py"))
-TASKS = ["provider", "event type", "store", "request field", "endpoint", "CLI command"]
+TASKS = ["provider", "agent framework", "event type", "store", "request field", "endpoint", "CLI command"]
 
 
 def answers() -> dict[str, list[str]]:
