@@ -7,6 +7,7 @@ openai_agents         agents of the OpenAI Agents SDK
 pydantic_ai           agents of pydantic-ai
 pydantic_ai_messages  a conversation as pydantic-ai's messages
 stream                a response made outside of the engine, from a bridge's parts
+threads/              the thread events of VT Code and Codex: to Open Responses
 xaibo                 the agents of a Xaibo instance
 xaibo_messages        a turn as Xaibo's messages
 """

@@ -8,6 +8,7 @@ from typing import BinaryIO, Literal
 
 from antiphon.bridges.blocks.log import BlockLogConverter
 from antiphon.bridges.stream import LogConverter
+from antiphon.bridges.threads.log import ThreadLogConverter
 from antiphon.cli.main import StartupError, exit_now
 from antiphon.protocol.request import INCLUDE_ENCRYPTED_REASONING
 from antiphon.protocol.struct import InvalidValueError, to_builtins
@@ -15,10 +16,13 @@ from antiphon.wire import json, sse
 from antiphon.wire.json import JSONError
 from antiphon.wire.openresponses import Dialect
 
-LogFormat = Literal["blocks"]
+LogFormat = Literal["blocks", "threads"]
 Output = Literal["sse", "response", "input"]
 
-CONVERTERS: Mapping[LogFormat, Callable[[], LogConverter]] = {"blocks": BlockLogConverter}
+CONVERTERS: Mapping[LogFormat, Callable[[], LogConverter]] = {
+    "blocks": BlockLogConverter,
+    "threads": ThreadLogConverter,
+}
 
 MAX_LINE = 64 * 1024 * 1024
 """The most bytes of a line."""

@@ -156,7 +156,10 @@ def models(
 @app.command()
 def convert(
     file: Annotated[str, typer.Argument(metavar="FILE", help="Log with one JSON event per line; - is standard input.")],
-    source: Annotated[Literal["blocks"], typer.Option("--from", help="Event model of the log: llm_client's blocks.")],
+    source: Annotated[
+        Literal["blocks", "threads"],
+        typer.Option("--from", help="Event model of the log: llm_client's blocks, or threads of VT Code and Codex."),
+    ],
     output: Annotated[
         Literal["sse", "response", "input"],
         typer.Option("--to", help="The stream, the response, or the items to send with the next request."),

@@ -45,8 +45,8 @@ def test_the_layer_is_off_and_leaves_nothing_out_by_default(text: str):
     ("text", "message"),
     [
         (
-            "[agent.open_responses]\nenabeld = true",
-            r"^agent\.open_responses\.enabeld: there is no such key\. Did you mean 'enabled'\? The keys are enabled, ",
+            "[agent.open_responses]\nenable = true",
+            r"^agent\.open_responses\.enable: there is no such key\. Did you mean 'enabled'\? The keys are enabled, ",
         ),
         (
             "[agent.open_responses]\nenabled = 'yes'",

@@ -9,6 +9,7 @@ translate    thread events to parts
 normalized   the events of a normalised provider stream, and these to parts
 builder      a response from thread events; emitters
 integration  the object by which an agent offers its thread events as responses
+log          a log of thread events as one response, for `antiphon convert`
 """
 
 from antiphon.bridges.threads.builder import Emitter, ResponseBuilder, SseWriter

@@ -20,20 +20,19 @@ def decode_thread_event(raw: object, path: str = "") -> ThreadEvent:
     return cast("ThreadEvent", decode(kind, raw, path))
 
 
+def read_line(line: bytes) -> ThreadEvent:
+    """Read one line of a log; raises JSONError or InvalidValueError."""
+    return decode_thread_event(json.decode_foreign(line.removeprefix(BYTE_ORDER_MARK)))
+
+
 def read_thread_events(lines: Iterable[bytes]) -> Iterator[ThreadEvent]:
     """Yield the event of each line that is not blank; raises InvalidValueError, which names the line."""
     for number, line in enumerate(lines, 1):
-        text = (line.removeprefix(BYTE_ORDER_MARK) if number == 1 else line).strip()
-        if text:
-            yield _read_line(text, f"line {number}")
-
-
-def _read_line(text: bytes, place: str) -> ThreadEvent:
-    try:
-        raw = json.decode_foreign(text)
-    except json.JSONError as error:
-        raise InvalidValueError(place, f"{error} Each line has to be one event.") from None
-    try:
-        return decode_thread_event(raw)
-    except InvalidValueError as error:
-        raise InvalidValueError(place, str(error)) from None
+        if not line.strip():
+            continue
+        try:
+            yield read_line(line)
+        except json.JSONError as error:
+            raise InvalidValueError(f"line {number}", f"{error} Each line has to be one event.") from None
+        except InvalidValueError as error:
+            raise InvalidValueError(f"line {number}", str(error)) from None
