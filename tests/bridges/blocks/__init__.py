@@ -1,0 +1,1 @@
+"""Block events of `llm_client`."""
