@@ -161,6 +161,17 @@ def test_the_dependencies_of_a_fastapi_application_apply() -> None:
             assert response_text(ws.completed_response(model="parrot")) == "Hi!"
 
 
+@pytest.mark.filterwarnings("ignore:The `root_path` parameter is deprecated")
+@pytest.mark.parametrize("requested", ["", "/proxy"])
+def test_an_application_behind_the_prefix_of_a_proxy_has_its_endpoints(requested: str) -> None:
+    app = FastAPI(root_path="/proxy")
+    build_ours().adapt(app, "/ai")
+    with run_server(app) as address:
+        assert post_response(address, f"{requested}/ai/v1", model="parrot").status_code == 200
+        refused = post_response(address, f"{requested}/ai/v1", model="nothing")
+    assert " GET /proxy/ai/v1/models lists " in refused.json()["error"]["message"]
+
+
 def test_a_key_protects_the_endpoints_and_not_the_application() -> None:
     app = FastAPI()
     Antiphon(agents=[parrot], responses_dir=None, api_key="secret").adapt(app)

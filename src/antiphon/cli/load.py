@@ -205,13 +205,13 @@ def install_advice(package: str) -> str:
 
 def describe_error(error: BaseException, reason: str) -> str:
     """Return the file and line of an error in the user's code, the reason, and the lines that led there."""
-    frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if is_user_file(frame.filename)] or frames[-1:]
+    own = [frame for frame in traceback.extract_tb(error.__traceback__) if is_user_file(frame.filename)]
+    if not own:
+        return end_sentence(reason)
     places = [f"{display_path(frame.filename)}, line {frame.lineno}" for frame in own]
-    lines = [f"\n    {place}: {frame.line}" for place, frame in zip(places, own, strict=True)]
-    if len(lines) == 1:
-        lines = [f"\n    {own[0].line}"]
-    return f"{places[-1]}: {end_sentence(reason)}{''.join(lines)}"
+    lines = [f"{place}: {frame.line}" for place, frame in zip(places, own, strict=True)]
+    shown = [own[0].line] if len(own) == 1 else lines
+    return "\n    ".join([f"{places[-1]}: {end_sentence(reason)}", *filter(None, shown)])
 
 
 def is_user_file(path: str) -> bool:

@@ -106,8 +106,12 @@ class BelowPrefix:
         await self(websocket.scope, websocket.receive, send)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        root = scope.get("root_path", "")
+        # FastAPI(root_path=…) is the prefix of a proxy, which ASGI has in both and which the proxy has removed.
+        if not scope["path"].startswith(root):
+            scope["path"] = root + scope["path"]
         # As `Mount` does: the application's own paths begin after the prefix.
-        scope["root_path"] = scope.get("root_path", "") + self._prefix
+        scope["root_path"] = root + self._prefix
         await self._app(scope, receive, send)
 
 
