@@ -7,6 +7,7 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TypeVar
 from weakref import WeakSet, WeakValueDictionary
 
@@ -15,6 +16,7 @@ from msgspec.structs import replace
 
 from antiphon.adapters.registry import BUILT_IN
 from antiphon.agents.turn import Turn
+from antiphon.engine.ask import open_asker
 from antiphon.engine.background import Background, EventLog, retry_store
 from antiphon.engine.fallback import Candidate, Fallback
 from antiphon.engine.models import EventSink, Model, Models, PartSink
@@ -53,10 +55,11 @@ T = TypeVar("T")
 
 
 class Caller(Struct, frozen=True):
-    """Who sends a request: the tenant, and the context cache of a WebSocket connection, if any."""
+    """Who sends a request: the tenant, the context cache of a WebSocket connection, if any, and the request's id."""
 
     tenant: str = ""
     connection_cache: ContextCache | None = None
+    request_id: str = ""
 
 
 ANONYMOUS = Caller()
@@ -91,7 +94,7 @@ class Engine:
         background_slots: int = 100,
         answer_bytes: int = MAX_OUTPUT_BYTES,
     ) -> None:
-        self._answer_bytes = answer_bytes
+        self.answer_bytes = answer_bytes
         self.models = models
         self.store: Store = MemoryStore() if store is None else store
         # `is None`, because an empty cache is false.
@@ -140,7 +143,7 @@ class Engine:
                 await self._await_store(self.store.delete(id, tenant=tenant), id, tenant)
 
         answer = fallback.answer if generate else answer_nothing
-        run = Run(answer, fallback.turn, synth, sink, persist_end, discard, self._answer_bytes)
+        run = Run(answer, fallback.turn, synth, sink, persist_end, discard, self.answer_bytes)
         if request.store:
             self.foreground[tenant, id] = run
         # Stored before the model is called: a request whose key is taken must cost no tokens.
@@ -203,7 +206,7 @@ class Engine:
                 persistence.cache_context(response)
                 return []  # they are in the log already
 
-            run = Run(fallback.answer, fallback.turn, synth, log, persist_end, max_output=self._answer_bytes)
+            run = Run(fallback.answer, fallback.turn, synth, log, persist_end, max_output=self.answer_bytes)
             run.answering = True  # a background response never becomes an HTTP error
             await log.append_during(run.execute())
 
@@ -288,7 +291,7 @@ class Engine:
         candidates = await self.prepare_candidates(request, caller)
         first = candidates[0]
         response = response or Response.new(request, id=self.ids("resp"), created_at=int(self.clock()))
-        fallback = Fallback(candidates, response.id)
+        fallback = Fallback(candidates, response.id, partial(open_asker, self, caller, ()))
         pad = random_padding if request.stream_options.include_obfuscation else None
         synth = Synth(
             response,
@@ -327,7 +330,15 @@ class Engine:
         seal_all = INCLUDE_ENCRYPTED_REASONING in request.include
         ring, tenant = self.key_ring, caller.tenant
         return [
-            Candidate(request, model, ItemSealer(ring, model.origin, tenant, seal_all), history, new_items, unpaired)
+            Candidate(
+                request,
+                model,
+                ItemSealer(ring, model.origin, tenant, seal_all),
+                history,
+                new_items,
+                unpaired,
+                caller.request_id,
+            )
             for model in models
         ]
 

@@ -6,11 +6,13 @@ for it again. After the first output there is no fallback: the client has seen i
 
 import dataclasses
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from antiphon.agents.ask import Asker
 from antiphon.agents.turn import Turn
 from antiphon.engine.models import Model, PartSink
 from antiphon.engine.persistence import Context
@@ -50,6 +52,7 @@ class Candidate(Struct, frozen=True):
     history: Context
     new_items: Sequence[Item]
     unpaired_call_ids: set[str]
+    request_id: str = ""
 
     def build_turn(self, response_id: str = "", *, truncate: bool = True) -> Turn:
         """Unseal, repair and truncate the items for this model; raises RequestError."""
@@ -70,14 +73,20 @@ class Candidate(Struct, frozen=True):
             input=fitting[history_length:],
             entry=self.model.entry,
             response_id=response_id,
+            request_id=self.request_id,
         )
+
+
+OpenAsker = Callable[[str, Turn, PartSink], AbstractAsyncContextManager[Asker]]
+"""Opens what an agent asks other models with; see `ask.py`."""
 
 
 class Fallback:
     """Answers one request with the first of its candidates that can."""
 
-    def __init__(self, candidates: Sequence[Candidate], response_id: str) -> None:
+    def __init__(self, candidates: Sequence[Candidate], response_id: str, open_asker: OpenAsker | None = None) -> None:
         self._candidates = candidates
+        self._open_asker = open_asker
         self._response_id = response_id
         self._index = 0
         self._failures: list[tuple[Candidate, ModelError]] = []
@@ -104,7 +113,7 @@ class Fallback:
         """Answer with the current candidate, or those after it; raises the last one's error."""
         while True:
             model = self.current.model
-            sink.begin_answer(has_own_tools=model.has_own_tools)
+            sink.begin_answer(has_own_tools=model.is_agent)
             message = "{} could not answer, and {} was asked instead: {}"
             warnings = [
                 parts.Warn("fallback", message.format(failed.model.name, model.name, error), "model")
@@ -115,12 +124,15 @@ class Fallback:
             if warnings:
                 sink.feed(warnings)  # before the answer: a failed response takes no more parts
             try:
-                await self.ask(model, turn, sink)
+                if model.is_agent and self._open_asker:
+                    async with self._open_asker(model.name, turn, sink) as asker:
+                        await self.ask(model, dataclasses.replace(turn, asker=asker), sink)
+                else:
+                    await self.ask(model, turn, sink)
                 break
             except (RequestError, UpstreamError) as error:
                 self._advance(error, has_output=sink.has_output)
-            # The run sets the event of the first turn when the client disconnects.
-            turn = dataclasses.replace(self._build_turn(), cancelled=turn.cancelled)
+            turn = self._build_turn()
 
     async def ask(self, model: Model, turn: Turn, sink: PartSink) -> None:
         """Have one model answer."""

@@ -98,6 +98,9 @@ class PartSink(Protocol):
     async def drain(self) -> None:
         """Return when more may be fed."""
 
+    def add_nested(self, usage: parts.Usage, warnings: Sequence[parts.Warn]) -> None:
+        """Add the tokens and the warnings of a model that the answering agent has asked."""
+
     def begin_answer(self, *, has_own_tools: bool) -> None:
         """Prepare for the answer of a model; what another one has fed led to no output and is dropped."""
 
@@ -112,10 +115,10 @@ class Model(ABC):
     """Who can read its sealed reasoning: every model of the same origin, and no other."""
     entry: str = ""
     """The entry of an agent."""
-    has_own_tools: bool = False
-    """Whether a call of a function that the client does not offer is a call of the model's own tool."""
     has_threads: bool = True
     """Whether Hashbrown's threads are stored for it."""
+    is_agent: bool = False
+    """Whether it may run tools of its own, which the client does not offer, and ask other models."""
     warns_of_unused_fields: bool = False
     """Whether it warns of unknown request fields itself, since some reach its provider."""
 
@@ -148,7 +151,7 @@ class AgentLimits(Struct, frozen=True):
 class AgentModel(Model):
     """One entry of an agent."""
 
-    has_own_tools = True
+    is_agent = True
 
     def __init__(self, agent: Agent, entry: str, limits: AgentLimits) -> None:
         self._agent = agent
@@ -191,6 +194,9 @@ class AgentModel(Model):
                 message = f"The agent '{self.name}' sent nothing for {seconds:g} seconds."
                 raise UpstreamError(message, status=504, type="server_error", code="agent_timeout") from None
             raise
+        finally:
+            # An agent in a thread cannot be cancelled: it has to look.
+            turn.cancelled.set()
 
     async def compact(self, turn: Turn) -> str | list[Item] | None:
         with raise_only_exceptions():

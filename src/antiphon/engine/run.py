@@ -29,7 +29,7 @@ from antiphon.protocol.items import CUSTOM_TOOL_CALL, ExtensionItem, FunctionCal
 from antiphon.protocol.parts import Part
 from antiphon.protocol.request import Request, TextFormat
 from antiphon.protocol.response import Response
-from antiphon.protocol.synth import Synth
+from antiphon.protocol.synth import NO_USAGE, Synth, add_usage
 from antiphon.protocol.synth_items import MAX_PIECES
 from antiphon.protocol.tools import (
     CUSTOM_TOOL,
@@ -368,10 +368,14 @@ class Run:
         self._synth.reset_for_fallback()
         self._tool_choice_filter = ToolChoiceFilter.for_request(self._turn.request, has_own_tools=has_own_tools)
 
+    def add_nested(self, usage: parts.Usage, warnings: Sequence[parts.Warn]) -> None:
+        """Add the tokens and the warnings of a model that the answering agent has asked."""
+        if not self._synth.ended:
+            self._synth.nested_usage = add_usage(self._synth.nested_usage, usage)
+            self._synth.feed_all(warnings)
+
     def _end_cancelled(self, error: asyncio.CancelledError) -> list[Event]:
         """End as cancelled, or as failed if the server stops, unless the model has ended it."""
-        # An agent in a thread cannot be cancelled: it has to look.
-        self._turn.cancelled.set()
         if error.args == (SERVER_STOPPING,):
             return self._end_failed(SERVER_STOPPED_ERROR)
         if not self._synth.ended:
@@ -414,6 +418,9 @@ class Run:
     def _estimate_missing_usage(self) -> None:
         known, turn = self._synth.usage, self._turn
         if self._synth.ended or not (known.input_tokens is None or known.output_tokens is None):
+            return
+        # An agent that asks models has no tokens of its own, unless it counts some.
+        if known == NO_USAGE and self._synth.nested_usage != NO_USAGE:
             return
         if known.input_tokens is None:
             input_tokens = context.estimate_prompt(turn.instructions, turn.tools, turn.items)

@@ -142,7 +142,9 @@ class Synth:
         self._initial_warning_count = 0
         """How many warnings there were before the response was announced."""
         self._finish_reason: parts.Reason = "stop"
-        self.usage = parts.Usage()
+        self.usage = NO_USAGE
+        self.nested_usage = NO_USAGE
+        """The tokens of the models that an agent has asked; they are added to its own."""
         self.ended = False
         self._item_handlers: dict[type, Callable[..., None]] = {
             parts.Text: self._items.add_text,
@@ -234,7 +236,7 @@ class Synth:
 
     def reset_for_fallback(self) -> None:
         """Forget the parts of a model that has emitted nothing, so that another can answer."""
-        self.usage = parts.Usage()
+        self.usage = self.nested_usage = NO_USAGE
         self._finish_reason = "stop"
         self._items.nameless_calls.clear()
         del self._warnings[self._initial_warning_count :]
@@ -296,8 +298,8 @@ class Synth:
             message = "Arguments arrived that belong to no call; they were left out."
             self._add_warning(parts.Warn("nameless_call", message))
         usage = None
-        if self.usage != NO_USAGE:
-            input, output, cached, reasoning = (count or 0 for count in astuple(self.usage))
+        if (total := add_usage(self.usage, self.nested_usage)) != NO_USAGE:
+            input, output, cached, reasoning = (count or 0 for count in astuple(total))
             usage = ResponseUsage.of(input, output, cached=cached, reasoning=reasoning)
         now, warnings = int(self._clock()), self._warnings or UNSET
         return replace(self.response, completed_at=now, usage=usage, warnings=warnings)
@@ -356,3 +358,9 @@ class Synth:
 def _build_response_error(error: ErrorPayload) -> ResponseError:
     code = error.code or error.type
     return repair_value(ResponseError(code=code, message=error.message, type=error.type))
+
+
+def add_usage(one: parts.Usage, other: parts.Usage) -> parts.Usage:
+    """Return the sum of two usages; a count is None only if both do not know it."""
+    pairs = zip(astuple(one), astuple(other), strict=True)
+    return parts.Usage(*(a if b is None else b if a is None else a + b for a, b in pairs))
