@@ -63,8 +63,7 @@ class Agent:
         if not name or "/" in name or not name.isprintable() or " " in name:
             raise InvalidValueError("", f"an agent's name is one word without slashes, not {name!r}.")
         self.name = name
-        self.description = description or first_paragraph(function)
-        """What it does, in a sentence; by default the beginning of the function's docstring."""
+        self._description = description
         self.metadata = dict(metadata or {})
         """Anything about it that clients of `GET /models` may want to know, as JSON."""
         self.owned_by = owned_by
@@ -91,6 +90,11 @@ class Agent:
     def models(self) -> list[str]:
         """The names of this agent's models."""
         return [self.name, *(f"{self.name}/{entry}" for entry in self.entries if entry != DEFAULT_ENTRY)]
+
+    def describe(self, entry: str = DEFAULT_ENTRY) -> str | None:
+        """Return what an entry does: its description, or else the beginning of its function's docstring."""
+        given = self._description if entry == DEFAULT_ENTRY else None
+        return given or first_paragraph(self.entries[entry])
 
     def entry(self, name: str) -> Callable[[F], F]:
         """Add another entry: the model `agent/name`."""

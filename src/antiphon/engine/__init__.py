@@ -7,6 +7,7 @@
 | `models` | `Model`, the sinks, and the model that a name means |
 | `provider_model` | a model of a provider: encode, send, read the response |
 | `fallback` | candidates that are tried in order |
+| `ask` | models that an agent asks while it answers |
 | `run` | produces one response: parts in, events out, the end stored; removes calls that `tool_choice` does not allow |
 | `persistence` | stores responses, loads and caches their context; idempotency keys, replays, ids |
 | `background` | background responses, their event log and its readers |

@@ -14,7 +14,6 @@ from weakref import WeakSet, WeakValueDictionary
 from msgspec import Struct
 from msgspec.structs import replace
 
-from antiphon.adapters.registry import BUILT_IN
 from antiphon.agents.turn import Turn
 from antiphon.engine.ask import open_asker
 from antiphon.engine.background import Background, EventLog, retry_store
@@ -358,15 +357,7 @@ class Engine:
     def _find_models(self, request: Request) -> list[Model]:
         if found := self.models.find(request.model or ""):
             return found
-        name = (request.model or "")[:80]
-        provider, _, model = name.partition("/")
-        if model and provider in BUILT_IN:
-            advice = f" {provider} is not configured: 'antiphon models' says what it needs."
-        else:
-            advice = f"{self.models.suggest(name)} GET /v1/models lists those that do."
-        raise RequestError(
-            f"The model '{name}' does not exist.{advice}", type="not_found", param="model", code="model_not_found"
-        )
+        raise self.models.unknown_model_error(request.model or "")
 
     async def _load_history(self, request: Request, caller: Caller) -> Context:
         if request.previous_response_id:

@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Protocol
 from msgspec import Struct
 from msgspec.structs import replace
 
+from antiphon.adapters.registry import BUILT_IN
 from antiphon.agents.agent import DEFAULT_ENTRY, Agent
 from antiphon.agents.threads import AgentThreads
 from antiphon.agents.turn import Turn
 from antiphon.protocol import parts
 from antiphon.protocol.context import estimate_item
-from antiphon.protocol.errors import UpstreamError, suggest_closest
+from antiphon.protocol.errors import RequestError, UpstreamError, suggest_closest
 from antiphon.protocol.events import Event
 from antiphon.protocol.fast_text import TextFastPath
 from antiphon.protocol.items import Item
@@ -142,10 +143,22 @@ class Model(ABC):
 
 
 class AgentLimits(Struct, frozen=True):
-    """What all agents of a server share: their threads, and how long one may be silent (0: for ever)."""
+    """What all agents of a server share: their threads, and how long one may be silent (0: for ever).
+
+    With `show_exceptions`, a failed response names the exception of its agent.
+    """
 
     threads: AgentThreads
     chunk_timeout: float = 0
+    show_exceptions: bool = False
+
+
+MAX_DESCRIPTION = 500
+"""The most characters that describe an exception."""
+
+
+class AgentError(Exception):
+    """An exception of an agent, described for a client that may see it; the cause is the exception itself."""
 
 
 class AgentModel(Model):
@@ -194,6 +207,12 @@ class AgentModel(Model):
                 message = f"The agent '{self.name}' sent nothing for {seconds:g} seconds."
                 raise UpstreamError(message, status=504, type="server_error", code="agent_timeout") from None
             raise
+        except (RequestError, UpstreamError):
+            raise
+        except Exception as error:
+            if self._limits.show_exceptions:
+                raise AgentError(describe_exception(error)) from error
+            raise
         finally:
             # An agent in a thread cannot be cancelled: it has to look.
             turn.cancelled.set()
@@ -205,6 +224,12 @@ class AgentModel(Model):
     async def count(self, turn: Turn) -> int | None:
         with raise_only_exceptions():
             return await self._agent.count(turn, self._limits.threads)
+
+
+def describe_exception(error: Exception) -> str:
+    """Return the type and the message of an exception, in one line."""
+    message = " ".join(str(error).split())
+    return f"{type(error).__name__}: {message}"[:MAX_DESCRIPTION] if message else type(error).__name__
 
 
 @contextmanager
@@ -294,6 +319,25 @@ class Models:
         """Return a suggestion of a known model for an unknown name; nothing if none is like it."""
         same = [known for known in self.names if known.lower().rpartition("/")[2] == name.lower()]
         return suggest_closest(name, self.names) if not same else f" Did you mean '{same[0]}'?"
+
+    def find_agent(self, name: str) -> Agent | None:
+        """Return the agent that a name stands for: its own, or that of one of its entries."""
+        agent_name, slash, entry = name.partition("/")
+        agent = self._agents.get(agent_name)
+        return agent if agent and name not in self._aliases and (not slash or entry in agent.entries) else None
+
+    def unknown_model_error(self, name: str) -> RequestError:
+        """Return the error for a name that stands for no model."""
+        agent_name, slash, model = name[:80].partition("/")
+        if slash and (agent := self._agents.get(agent_name)):
+            models = ", ".join(f"'{known}'" for known in agent.models)
+            advice = self.suggest(name[:80]) or f" The agent '{agent_name}' has these models: {models}."
+        elif model and agent_name in BUILT_IN:
+            advice = f" {agent_name} is not configured: 'antiphon models' says what it needs."
+        else:
+            advice = f"{self.suggest(name[:80])} GET /v1/models lists those that do."
+        message = f"The model '{name[:80]}' does not exist.{advice}"
+        return RequestError(message, type="not_found", param="model", code="model_not_found")
 
     def find(self, name: str) -> list[Model]:
         """Return the models that a name stands for, in the order in which they are tried."""

@@ -12,7 +12,7 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
 
 from antiphon.agents.turn import Turn
-from antiphon.engine.models import EventSink, PartSink, WriteText
+from antiphon.engine.models import AgentError, EventSink, PartSink, WriteText
 from antiphon.protocol import context, parts
 from antiphon.protocol.errors import (
     ErrorPayload,
@@ -289,7 +289,7 @@ class Run:
                 await self._persist_and_emit(self._end_cancelled(error))
                 raise
             # Not ours: the model has cancelled something of its own and let the error escape.
-            ending = self._end_internal_error()
+            ending = self._end_internal_error(error)
             drop_tracebacks(error)
         except (RequestError, UpstreamError) as error:
             if not self._model_ending:  # an error after the end changes nothing
@@ -297,7 +297,7 @@ class Run:
             ending = self._end_failed(error.payload)
             drop_tracebacks(error)
         except Exception as error:  # noqa: BLE001 - a boundary: models raise anything
-            ending = self._end_internal_error()
+            ending = self._end_internal_error(error)
             drop_tracebacks(error)
         # Nothing has been sent yet, so the error can still be the HTTP status.
         if self.error and not self.answering:
@@ -383,11 +383,13 @@ class Run:
         self._estimate_missing_usage()
         return self._model_ending or self._synth.end()
 
-    def _end_internal_error(self) -> list[Event]:
-        """End as failed; the cause is only logged, it may hold secrets."""
-        model = self._turn.model
-        logger.exception("model %s failed in %s", model, self._turn.response_id)
-        message = f"The model '{model}' failed while answering."
+    def _end_internal_error(self, error: BaseException) -> list[Event]:
+        """End as failed; the cause is only logged, it may hold secrets, unless the client may see it."""
+        turn, cause = self._turn, error
+        message = f"The model '{turn.model}' failed while answering."
+        if isinstance(error, AgentError) and error.__cause__:
+            message, cause = f"{message} {error}", error.__cause__
+        logger.error("%s: model %s failed in %s", turn.request_id or "-", turn.model, turn.response_id, exc_info=cause)
         return self._end_failed(ErrorPayload(message=message, type="server_error", code="server_error"))
 
     def _end_failed(self, error: ErrorPayload) -> list[Event]:

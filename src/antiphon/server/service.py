@@ -61,7 +61,7 @@ class Service:
             settings.all_agents,
             providers,
             settings.aliases,
-            AgentLimits(AgentThreads(settings.agent_threads), settings.chunk_timeout),
+            AgentLimits(AgentThreads(settings.agent_threads), settings.chunk_timeout, settings.show_exceptions),
         )
         self.provider_models = ProviderModelList(settings.providers, settings.keys)
         self.shutdown_event = asyncio.Event()

@@ -35,6 +35,10 @@ class Settings:
     chunk_timeout: NonNegativeSeconds = 600
     """How long an agent may send nothing before its response fails; 0 means for ever."""
 
+    show_exceptions: bool = False
+    """Whether a failed response names the exception of its agent, with its message. `antiphon serve` sets this if only
+    this machine can reach the server."""
+
     demo: bool = True
     """Whether to serve the built-in models `demo` and `echo`."""
 

@@ -8,7 +8,7 @@ import time
 
 from starlette.routing import BaseRoute
 
-from antiphon.protocol.errors import RequestError
+from antiphon.agents.agent import DEFAULT_ENTRY, Agent
 from antiphon.protocol.struct import encode
 from antiphon.server.asgi import Receive, Scope, Send, send_json
 from antiphon.server.endpoints.base import Endpoints, route
@@ -40,14 +40,29 @@ class ModelEndpoints(Endpoints):
         """`GET /models/{id}`; a model's name may contain slashes."""
         name = str(scope["path_params"]["id"])
         if not self._service.models.find(name):
-            advice = f"{self._service.models.suggest(name)} GET /v1/models lists those that do."
-            message = f"The model '{name}' does not exist.{advice}"
-            raise RequestError(message, type="not_found", code="model_not_found")
+            raise self._service.models.unknown_model_error(name)
         await send_json(send, json.encode(self._describe(name)))
 
     def _describe(self, name: str) -> dict[str, object]:
         # The start of the server stands for a time that providers mostly do not give.
-        return {"id": name, "object": "model", "created": self._created, "owned_by": "antiphon"}
+        model: dict[str, object] = {"id": name, "object": "model", "created": self._created, "owned_by": "antiphon"}
+        if agent := self._service.models.find_agent(name):
+            model["owned_by"] = agent.owned_by
+            model["antiphon:agent"] = describe_agent(agent, name)
+        return model
+
+
+def describe_agent(agent: Agent, model: str) -> dict[str, object]:
+    """Return what is known of an agent, as one of its models; `entry_points` are the names of all its models."""
+    _, _, entry = model.partition("/")
+    return {
+        "name": agent.name,
+        "description": agent.describe(entry or DEFAULT_ENTRY),
+        "entry_points": agent.models,
+        "context_window": agent.window,
+        "framework": agent.framework,
+        "metadata": agent.metadata,
+    }
 
 
 class HealthEndpoints(Endpoints):
