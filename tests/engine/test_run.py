@@ -142,7 +142,7 @@ async def test_any_exception_of_a_model_becomes_a_failed_response_and_a_log_entr
     assert response.output == ([make_message("Hello", "incomplete")] if words else [])
     assert response.warnings == [ESTIMATED]
     [record] = caplog.records
-    assert record.getMessage() == "model m failed in resp_0"
+    assert record.getMessage() == "-: model m failed in resp_0"
     assert record.exc_info
 
 

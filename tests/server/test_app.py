@@ -12,7 +12,9 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from starlette.routing import Mount, Route
 
-from antiphon.agents.agent import Turn, agent
+from antiphon.agents.agent import agent
+from antiphon.agents.demo import demo, echo
+from antiphon.agents.turn import Turn
 from antiphon.server.app import create_app
 from antiphon.server.settings import Settings
 from tests.http_client import DOORS, event_types, http_client, post_response, stream_events
@@ -81,6 +83,20 @@ def place(request: pytest.FixtureRequest) -> Iterator[str]:
         yield address + prefix
 
 
+def describe(name: str, created: int) -> dict[str, Any]:
+    """Return the entry of an agent's model in the list."""
+    agent = {"demo": demo, "echo": echo}.get(name, my_agent)
+    known = {
+        "name": agent.name,
+        "description": agent.describe(name.partition("/")[2] or "__entry__"),
+        "entry_points": agent.models,
+        "context_window": None,
+        "framework": None,
+        "metadata": {},
+    }
+    return {"id": name, "object": "model", "created": created, "owned_by": "antiphon", "antiphon:agent": known}
+
+
 @pytest.mark.parametrize("door", DOORS)
 def test_every_model_is_listed(place: str, door: str) -> None:
     with http_client(place) as http:
@@ -89,10 +105,7 @@ def test_every_model_is_listed(place: str, door: str) -> None:
     body = answer.json()
     created = body["data"][0]["created"]
     assert created > 1_700_000_000
-    assert body == {
-        "object": "list",
-        "data": [{"id": name, "object": "model", "created": created, "owned_by": "antiphon"} for name in MODELS],
-    }
+    assert body == {"object": "list", "data": [describe(name, created) for name in MODELS]}
 
 
 @pytest.mark.parametrize("door", DOORS)
@@ -102,7 +115,7 @@ def test_each_model_can_be_retrieved_and_used(place: str, door: str, name: str) 
         body = http.get(f"{door}/models/{name}").json()
         quoted = http.get(f"{door}/models/{name.replace('/', '%2F')}").json()
     assert body == quoted
-    assert body == {"id": name, "object": "model", "created": body["created"], "owned_by": "antiphon"}
+    assert body == describe(name, body["created"])
     assert post_response(place, door, model=name).status_code == 200
 
 

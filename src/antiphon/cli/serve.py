@@ -59,6 +59,9 @@ def serve(options: ServeOptions, listener: socket.socket | None = None) -> None:
         raise StartupError(f"{options.host} is reachable from other machines. {advice}")
     if not is_user_app and (config := read_configuration(settings, options.config)):
         settings = settings.with_config(config)
+    # With a key or other host names, a proxy may be in front of it.
+    if is_loopback(options.host) and not (settings.api_key or settings.allowed_hosts):
+        settings = replace(settings, show_exceptions=True)
     app = loaded if is_user_app else create_app(settings)
 
     def print_banner(url: str) -> None:

@@ -173,6 +173,19 @@ class AgentModel(Model):
         self.window, self.origin = agent.window, agent.origin
 
     async def answer(self, turn: Turn, sink: PartSink) -> None:
+        try:
+            await self._feed_answer(turn, sink)
+        except (RequestError, UpstreamError):
+            raise
+        except Exception as error:
+            if self._limits.show_exceptions:
+                raise AgentError(describe_exception(error)) from error
+            raise
+        finally:
+            # An agent in a thread cannot be cancelled: it has to look.
+            turn.cancelled.set()
+
+    async def _feed_answer(self, turn: Turn, sink: PartSink) -> None:
         answer = self._agent.stream(turn, self._limits.threads)
         if (max_tokens := turn.request.max_output_tokens) and not self._agent.counts_tokens:
             answer = limit_output(answer, max_tokens)
@@ -207,15 +220,6 @@ class AgentModel(Model):
                 message = f"The agent '{self.name}' sent nothing for {seconds:g} seconds."
                 raise UpstreamError(message, status=504, type="server_error", code="agent_timeout") from None
             raise
-        except (RequestError, UpstreamError):
-            raise
-        except Exception as error:
-            if self._limits.show_exceptions:
-                raise AgentError(describe_exception(error)) from error
-            raise
-        finally:
-            # An agent in a thread cannot be cancelled: it has to look.
-            turn.cancelled.set()
 
     async def compact(self, turn: Turn) -> str | list[Item] | None:
         with raise_only_exceptions():
@@ -326,18 +330,19 @@ class Models:
         agent = self._agents.get(agent_name)
         return agent if agent and name not in self._aliases and (not slash or entry in agent.entries) else None
 
-    def unknown_model_error(self, name: str) -> RequestError:
+    def unknown_model_error(self, name: str, param: str | None = "model") -> RequestError:
         """Return the error for a name that stands for no model."""
-        agent_name, slash, model = name[:80].partition("/")
-        if slash and (agent := self._agents.get(agent_name)):
-            models = ", ".join(f"'{known}'" for known in agent.models)
-            advice = self.suggest(name[:80]) or f" The agent '{agent_name}' has these models: {models}."
-        elif model and agent_name in BUILT_IN:
-            advice = f" {agent_name} is not configured: 'antiphon models' says what it needs."
+        name = name[:80]
+        first, slash, rest = name.partition("/")
+        if rest and first in BUILT_IN and first not in self._agents:
+            advice = f" {first} is not configured: 'antiphon models' says what it needs."
         else:
-            advice = f"{self.suggest(name[:80])} GET /v1/models lists those that do."
-        message = f"The model '{name[:80]}' does not exist.{advice}"
-        return RequestError(message, type="not_found", param="model", code="model_not_found")
+            advice = self.suggest(name)
+            if not advice and slash and (agent := self._agents.get(first)):
+                advice = f" The agent '{first}' has {', '.join(map(repr, agent.models))}."
+            advice += " GET /v1/models lists those that do."
+        message = f"The model '{name}' does not exist.{advice}"
+        return RequestError(message, type="not_found", param=param, code="model_not_found")
 
     def find(self, name: str) -> list[Model]:
         """Return the models that a name stands for, in the order in which they are tried."""

@@ -14,7 +14,7 @@ from typing import Protocol, TypeVar
 from msgspec.structs import replace
 
 from antiphon.adapters.errors import error_type
-from antiphon.engine.engine import Engine
+from antiphon.engine.engine import Caller, Engine
 from antiphon.engine.models import EventSink
 from antiphon.engine.persistence import new_uuid
 from antiphon.engine.run import Run
@@ -126,7 +126,9 @@ class HashbrownAnswer:
         self.dialect.client_functions = request.client_functions
         self.dialect.warnings = request.warnings
         options = replace(SYNTH_OPTIONS, taken_call_ids=request.call_ids)
-        run = await self.engine.create_run(request.request, self.sink, synth_options=options)
+        run = await self.engine.create_run(
+            request.request, self.sink, Caller(request_id=self.request_id), synth_options=options
+        )
         run.accepts_missing_end = True
         self.dialect.failure_payload = lambda response: self._response_error(run, response)
         try:

@@ -5,12 +5,15 @@ import logging
 
 import httpx
 import pytest
+from openai import OpenAI as OpenAIClient
 
 from antiphon.adapters import registry
 from antiphon.adapters.base import Adapter, Capabilities, Provider
 from antiphon.adapters.openai import OpenAI
+from antiphon.agents.agent import agent
 from antiphon.server.provider_probe import ProbeResult, probe_providers
 from antiphon.server.settings import Settings
+from tests.http_client import post_response
 from tests.run_server import run_server
 from tests.scripted_upstream import json_answer, scripted_upstream
 
@@ -106,3 +109,59 @@ def test_a_failing_adapter_does_not_affect_others(
     assert bad.reason.startswith(reason)
     assert good == ProbeResult(name="local", adapter="openai", status="ready", url=url, models=["local/small"])
     assert [bool(record.exc_info) for record in caplog.records][-1:] == [True]
+
+
+@agent("planner", description="Plans a trip.", metadata={"team": "travel", "costs": 2}, owned_by="acme", window=9000)
+async def planner() -> str:
+    """Is not shown."""
+    return "Go!"
+
+
+@planner.entry("city")
+async def plan_city() -> str:
+    """Plans a day in
+    one city.
+
+    And more.
+    """
+    return "Walk!"
+
+
+def test_an_agents_entry_describes_it() -> None:
+    with run_server(Settings(agents=[planner], demo=False, aliases={"trip": ["planner"]})) as address:
+        for door in ("/v1", "/openai/v1"):
+            with OpenAIClient(base_url=address + door, api_key="none") as client:
+                models = {model.id: model for model in client.models.list()}
+                assert client.models.retrieve("planner/city") == models["planner/city"]
+    known = {
+        "name": "planner",
+        "description": "Plans a trip.",
+        "entry_points": ["planner", "planner/city"],
+        "context_window": 9000,
+        "framework": None,
+        "metadata": {"team": "travel", "costs": 2},
+    }
+    extra = {name: model.model_extra for name, model in models.items()}
+    assert extra == {
+        "planner": {"antiphon:agent": known},
+        "planner/city": {"antiphon:agent": known | {"description": "Plans a day in one city."}},
+        "trip": {},
+    }
+    assert [model.owned_by for model in models.values()] == ["acme", "acme", "antiphon"]
+
+
+@pytest.mark.parametrize(
+    ("name", "advice"),
+    [
+        ("planner/citty", "Did you mean 'planner/city'?"),
+        ("planner/under-water-photography", "The agent 'planner' has 'planner', 'planner/city'."),
+        ("plannr", "Did you mean 'planner'?"),
+    ],
+)
+def test_an_unknown_entry_is_not_found_with_advice(name: str, advice: str) -> None:
+    with run_server(Settings(agents=[planner], demo=False)) as address:
+        answers = [httpx.get(f"{address}/v1/models/{name}"), post_response(address, model=name)]
+    for answer in answers:
+        error = answer.json()["error"]
+        assert (answer.status_code, error["code"]) == (404, "model_not_found")
+        assert error["message"] == f"The model '{name}' does not exist. {advice} GET /v1/models lists those that do."

@@ -40,7 +40,7 @@ class ModelEndpoints(Endpoints):
         """`GET /models/{id}`; a model's name may contain slashes."""
         name = str(scope["path_params"]["id"])
         if not self._service.models.find(name):
-            raise self._service.models.unknown_model_error(name)
+            raise self._service.models.unknown_model_error(name, param=None)
         await send_json(send, json.encode(self._describe(name)))
 
     def _describe(self, name: str) -> dict[str, object]:

@@ -15,7 +15,7 @@ from starlette.routing import BaseRoute
 from antiphon.adapters.errors import client_status, infer_status
 from antiphon.engine.background import follow_events
 from antiphon.engine.compaction import compact
-from antiphon.engine.engine import Engine, IdempotencyKeyTaken
+from antiphon.engine.engine import Caller, Engine, IdempotencyKeyTaken
 from antiphon.engine.persistence import replay_response
 from antiphon.protocol.errors import ErrorPayload, RequestError
 from antiphon.protocol.request import Request
@@ -37,6 +37,7 @@ class ResponseExchange(Struct, frozen=True):
     """One decoded request, and where its response is sent."""
 
     engine: Engine
+    caller: Caller
     request: Request
     dialect: Dialect
     idempotency_key: tuple[str, str] | None
@@ -58,6 +59,11 @@ class ResponseExchange(Struct, frozen=True):
         headers = {"x-should-retry": "false"}
         body = self.dialect.encode_error(name_response(failure, response))
         await send_json(self.send, body, client_status(infer_status(failure)), headers)
+
+
+def caller_of(scope: Scope) -> Caller:
+    """Return who sends a request."""
+    return Caller(request_id=scope["antiphon.request_id"])
 
 
 class ResponseEndpoints(Endpoints):
@@ -83,7 +89,7 @@ class ResponseEndpoints(Endpoints):
         engine = await self._service.engine()
         self._service.reject_when_draining()
         direct = direct_write(scope, send)
-        await self.respond(ResponseExchange(engine, request, dialect, key, receive, send, direct))
+        await self.respond(ResponseExchange(engine, caller_of(scope), request, dialect, key, receive, send, direct))
 
     def parse(self, body: object) -> tuple[Request, Dialect]:
         """Decode a request; return it with the dialect of its response. Raises InvalidValueError or RequestError."""
@@ -94,7 +100,7 @@ class ResponseEndpoints(Endpoints):
         request, key = exchange.request, exchange.idempotency_key
         try:
             if request.background:
-                await self._send_background(exchange, await exchange.engine.submit(request, key=key))
+                await self._send_background(exchange, await exchange.engine.submit(request, exchange.caller, key=key))
             elif request.stream:
                 await self._respond_stream(exchange)
             else:
@@ -103,7 +109,7 @@ class ResponseEndpoints(Endpoints):
             await self._replay_idempotent(exchange, taken.claim)
 
     async def _respond_json(self, exchange: ResponseExchange) -> None:
-        run = await exchange.engine.create_run(exchange.request, key=exchange.idempotency_key)
+        run = await exchange.engine.create_run(exchange.request, caller=exchange.caller, key=exchange.idempotency_key)
         response = await self._service.run_until_disconnect(run.execute(), exchange.receive)
         # A failed response says less than the error, which has a status and headers of its own.
         if run.error:
@@ -113,7 +119,8 @@ class ResponseEndpoints(Endpoints):
 
     async def _respond_stream(self, exchange: ResponseExchange) -> None:
         stream = EventStream(exchange.dialect, self._settings.outlet_bytes, exchange.direct_write)
-        run = await exchange.engine.create_run(exchange.request, stream, key=exchange.idempotency_key)
+        engine, key = exchange.engine, exchange.idempotency_key
+        run = await engine.create_run(exchange.request, stream, exchange.caller, key=key)
         task = self._service.start_task(run.execute())
         async with StreamTask(task, exchange.receive, stream) as producer:
             # Until the model starts, an error can still be sent with its own HTTP status.
@@ -159,7 +166,7 @@ class ResponseEndpoints(Endpoints):
         request = await read_json(scope, receive, self._settings.body_limit, decode_compact)
         engine = await self._service.engine()
         # Without a stream there is no write that would notice a disconnect.
-        resource = await self._service.run_until_disconnect(compact(engine, request), receive)
+        resource = await self._service.run_until_disconnect(compact(engine, request, caller_of(scope)), receive)
         await send_json(send, self._dialect().encode_compaction(resource))
 
     async def count_input_tokens(self, scope: Scope, receive: Receive, send: Send) -> None:

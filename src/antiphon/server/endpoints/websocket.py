@@ -71,7 +71,7 @@ class WebSocketSession:
         self._outgoing = OutgoingQueue(settings.outlet_bytes)
         self._lanes = LaneScheduler(settings.body_limit)
         self._history_cache = ContextCache(settings.socket_memory_bytes, settings.memory_seconds)
-        self._caller = Caller(connection_cache=self._history_cache)
+        self._caller = Caller(connection_cache=self._history_cache, request_id=self._request_id)
         self._response_lanes: dict[str, str] = {}
         self._turn_tasks: set[asyncio.Task[None]] = set()
         self._expired = False
