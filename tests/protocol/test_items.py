@@ -38,19 +38,6 @@ def test_arguments_may_be_given_as_an_object_and_are_written_as_a_string(argumen
     }
 
 
-def test_a_message_is_in_progress_by_default_and_its_texts_are_parts():
-    assert to_json(Message.of("Hi", "there", id="msg_1")) == {
-        "type": "message",
-        "id": "msg_1",
-        "status": "in_progress",
-        "role": "assistant",
-        "content": [
-            {"type": "output_text", "text": "Hi", "annotations": []},
-            {"type": "output_text", "text": "there", "annotations": []},
-        ],
-    }
-
-
 def test_an_extension_item_carries_its_slug_and_its_data():
     item = ExtensionItem.of("vtcode", "file_change", id="item_1", path="a.py")
     assert to_json(item) == {"type": "vtcode:file_change", "id": "item_1", "status": "in_progress", "path": "a.py"}

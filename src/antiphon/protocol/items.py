@@ -197,11 +197,6 @@ class Message(ProtocolStruct):
                     )
         return raw
 
-    @classmethod
-    def of(cls, *texts: str, id: str | UnsetType = UNSET) -> "Message":
-        """Return a message of the model in progress; each text is a part."""
-        return cls(id=id, status="in_progress", role="assistant", content=[OutputText(text=text) for text in texts])
-
     @property
     def text(self) -> str:
         """The text of all parts, joined."""

@@ -8,3 +8,65 @@ from_responses  the events of a response -> block events
 timeline        calls functions per kind of block, and rebuilds blocks
 log             a log as a response, for `antiphon convert`
 """
+
+from antiphon.bridges.blocks.events import (
+    Block,
+    BlockAbort,
+    BlockDelta,
+    BlockEvent,
+    BlockStart,
+    BlockStop,
+    Error,
+    Ping,
+    RefusalBlock,
+    Status,
+    TextBlock,
+    ThinkingBlock,
+    ToolResultBlock,
+    ToolUseBlock,
+    UnknownEvent,
+    Usage,
+)
+from antiphon.bridges.blocks.from_responses import EventTranslator
+from antiphon.bridges.blocks.jsonl import (
+    RecordedEvent,
+    RunInfo,
+    decode_event,
+    encode_event,
+    encode_recording,
+    read_line,
+)
+from antiphon.bridges.blocks.timeline import BlockCollector, CollectedBlock, Timeline, collect_blocks
+from antiphon.bridges.blocks.to_responses import BlockOptions, BlockTranslator
+
+__all__ = [
+    "Block",
+    "BlockAbort",
+    "BlockCollector",
+    "BlockDelta",
+    "BlockEvent",
+    "BlockOptions",
+    "BlockStart",
+    "BlockStop",
+    "BlockTranslator",
+    "CollectedBlock",
+    "Error",
+    "EventTranslator",
+    "Ping",
+    "RecordedEvent",
+    "RefusalBlock",
+    "RunInfo",
+    "Status",
+    "TextBlock",
+    "ThinkingBlock",
+    "Timeline",
+    "ToolResultBlock",
+    "ToolUseBlock",
+    "UnknownEvent",
+    "Usage",
+    "collect_blocks",
+    "decode_event",
+    "encode_event",
+    "encode_recording",
+    "read_line",
+]
