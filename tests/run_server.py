@@ -51,18 +51,18 @@ def run_server(served: Settings | AsgiApp | None = None) -> Iterator[str]:
 
 @contextmanager
 def run_command(
-    *arguments: str, cwd: Path | None = None, env: dict[str, str] | None = None
+    *arguments: str, cwd: Path | None = None, env: dict[str, str] | None = None, python: str = sys.executable
 ) -> Iterator[tuple[str, subprocess.Popen[str]]]:
     """Run `antiphon serve` on a free port as a user would; give its address and its process.
 
-    It runs in a temporary folder unless a test sets `cwd`.
+    It runs in a temporary folder unless a test sets `cwd`, and in the environment of this Python unless it names one.
     """
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     folder = tempfile.TemporaryDirectory()
     process = subprocess.Popen(
-        [sys.executable, "-m", "antiphon", "serve", "--port", str(port), *arguments],
+        [python, "-m", "antiphon", "serve", "--port", str(port), *arguments],
         cwd=cwd or folder.name,
         env=os.environ | (env or {}),
         stdout=subprocess.PIPE,

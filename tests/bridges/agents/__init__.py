@@ -1,0 +1,1 @@
+"""The agent `assistant`, once per framework; see `tests/bridges/cases.py`."""
