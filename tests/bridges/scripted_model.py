@@ -12,7 +12,6 @@ from collections.abc import AsyncIterator, Sequence
 
 from antiphon.agents.agent import Agent, Turn, agent
 from antiphon.protocol import parts
-from antiphon.protocol.errors import RequestError
 from antiphon.protocol.items import FunctionCall, FunctionCallOutput, InputImage, Message
 from antiphon.protocol.parts import Part
 from antiphon.protocol.struct import encode
@@ -46,6 +45,10 @@ class ScriptedModel:
             elif turn.text == "Count.":
                 async for part in self._count():
                     yield part
+            elif turn.text == "Fail.":
+                # After the first text: no client repeats the request, and none takes it for a wrong request.
+                yield parts.Text("I will ")
+                raise RuntimeError("This always fails.")
             else:
                 for part in answer(turn):
                     yield part
@@ -83,8 +86,6 @@ def answer(turn: Turn) -> Sequence[Part]:
             return [parts.Text(json.dumps(describe_conversation(turn)))]
         case "What are your instructions?":
             return [parts.Text(read_instructions(turn))]
-        case "Fail.":
-            raise RequestError("This always fails.")
         case _:
             return answer_with_tools(turn)
 

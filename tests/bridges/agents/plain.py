@@ -5,7 +5,6 @@ import os
 from collections.abc import AsyncIterator
 
 from antiphon import AsyncClient, Call, Reasoning, Text, Turn, Usage, agent
-from antiphon.protocol.errors import UpstreamError
 from antiphon.protocol.events import OutputItemDone, OutputTextDelta, ReasoningSummaryTextDelta
 from antiphon.protocol.items import FunctionCall, FunctionCallOutput, Item
 from antiphon.protocol.response import Response
@@ -35,21 +34,19 @@ async def assistant(turn: Turn) -> AsyncIterator[object]:
         while True:
             calls: list[FunctionCall] = []
             stream = client.stream(model="scripted", input=items, instructions=instructions, tools=tools)
-            try:
-                async for event in stream:
-                    match event:
-                        case OutputTextDelta(delta=delta):
-                            yield Text(delta, key=len(rounds))
-                        case ReasoningSummaryTextDelta(delta=delta):
-                            yield Reasoning(summary=delta, key=len(rounds))
-                        case OutputItemDone(item=FunctionCall() as call):
-                            calls.append(call)
-                            yield Call(name=call.name, arguments=call.arguments, call_id=call.call_id, complete=True)
-                        case _:
-                            pass
-            except UpstreamError as error:
-                # Otherwise the client of this agent would get the model's own error.
-                raise RuntimeError("the model failed") from error
+            async for event in stream:
+                match event:
+                    case OutputTextDelta(delta=delta):
+                        yield Text(delta, key=len(rounds))
+                    case ReasoningSummaryTextDelta(delta=delta):
+                        yield Reasoning(summary=delta, key=len(rounds))
+                    case OutputItemDone(item=FunctionCall() as call):
+                        calls.append(call)
+                        yield Call(name=call.name, arguments=call.arguments, call_id=call.call_id, complete=True)
+                    case _:
+                        pass
+            if stream.response.status != "completed":
+                raise RuntimeError("the model has failed")
             items += stream.response.output
             rounds.append(stream.response)
             yield sum_usage(rounds)
