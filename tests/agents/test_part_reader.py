@@ -42,6 +42,12 @@ def test_an_own_call_without_output_gives_a_warning_and_a_client_call_none() -> 
     assert read_all(item, item, OUTPUT) == [parts.Whole(item), parts.Whole(item), parts.Whole(OUTPUT), NO_OUTPUT]
 
 
+def test_an_agent_may_end_with_calls_that_wait_for_their_outputs() -> None:
+    paused = parts.Finish("tool_calls")
+    assert read_all(CALL, paused) == [CALL, paused]
+    assert read_all(CALL, parts.Finish("stop")) == [CALL, parts.Finish("stop"), NO_OUTPUT]
+
+
 def test_a_new_id_on_a_known_key_is_a_call_of_its_own() -> None:
     second = replace(CALL, call_id="c2")
     assert read_all(CALL, second, OUTPUT) == [CALL, second, parts.Whole(OUTPUT), NO_OUTPUT]

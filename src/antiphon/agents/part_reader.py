@@ -1,7 +1,8 @@
 """The values that an agent yields, as parts; and the calls of its own tools, with their outputs.
 
 A call of a function that the client offers is the client's: the turn ends, and the output comes with the next request.
-Any other call is the agent's own: it runs the tool itself and yields the output in the same answer.
+Any other call is the agent's own: it runs the tool itself and yields the output in the same answer, or in a later one
+if it ends this one with `Finish("tool_calls")`.
 """
 
 from collections.abc import Iterator
@@ -32,15 +33,22 @@ class PartReader:
         self._call_key: parts.Key = 0
         self._call_count = 0
         self._unanswered: dict[parts.Key, TrackedCall] = {}
+        self._is_paused = False
+        """Whether the agent has said that its calls wait, perhaps for the approval of a person."""
 
     def read(self, value: object) -> Part | None:
         """Convert a value; None yields nothing."""
         if isinstance(value, str):
             return parts.Text(value)
+        if type(value) is parts.Text:  # most values
+            return value
         if isinstance(value, parts.Call):
             return self._read_call(value)
         if isinstance(value, parts.Whole):
             return self._read_item(value.item)
+        if isinstance(value, parts.Finish):
+            self._is_paused = value.reason == "tool_calls"
+            return value
         if isinstance(value, Part):
             return value
         if isinstance(value, Item):
@@ -50,7 +58,9 @@ class PartReader:
         raise TypeError(f"an agent yields strings, parts or items, not {type(value).__name__}")
 
     def end(self) -> Iterator[parts.Warn]:
-        """Yield a warning for each of the agent's own calls that has no output."""
+        """Yield a warning for each of the agent's own calls that has no output and does not wait for one."""
+        if self._is_paused:
+            return
         offered = callable_names(self._turn.request.tools, "auto")
         for call in self._unanswered.values():
             if call.name and call.name not in offered:

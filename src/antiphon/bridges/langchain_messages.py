@@ -1,24 +1,22 @@
 """Items as LangChain's messages, and the messages that a runnable streams as parts."""
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, cast
 from uuid import uuid4
 
 from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage, HumanMessage, SystemMessage, ToolMessage
-from langchain_core.messages.ai import UsageMetadata
 from msgspec import Struct, field
 from msgspec.structs import replace
 
 from antiphon.adapters.conversation import ConversationTurn, split_turns
 from antiphon.adapters.media import DATA_URL, Media, read_file
-from antiphon.agents.agent import Turn
+from antiphon.agents.turn import Turn
 from antiphon.bridges.conversation import paired_items
 from antiphon.protocol import parts
 from antiphon.protocol.errors import RequestError
 from antiphon.protocol.items import (
     CUSTOM_TOOL_CALL,
-    MAX_CALL_ID_LENGTH,
     Content,
     ExtensionItem,
     FunctionCall,
@@ -35,6 +33,9 @@ from antiphon.protocol.items import (
 from antiphon.protocol.parts import Part
 from antiphon.protocol.struct import InvalidValueError, decode
 from antiphon.protocol.tools import decode_custom_call
+
+MakeInput = Callable[[Turn], object]
+"""Makes the input of a runnable from a turn."""
 
 Block = dict[str, Any]
 MessageContent = str | list[str | Block]
@@ -172,10 +173,9 @@ class MessageReader:
     while another is streamed.
     """
 
-    def __init__(self, known_calls: Iterable[str]) -> None:
-        self._call_ids = {call_id: call_id for call_id in known_calls}
-        """Our call_id of every call without an output, by the framework's."""
-        self._used_call_ids = set(self._call_ids)
+    def __init__(self, unanswered: Iterable[str] = ()) -> None:
+        self._unanswered = set(unanswered)
+        """The call_ids that the client has seen, and whose outputs it has not."""
         self._messages: dict[str, OpenMessage] = {}
         """The messages that are not yet complete, in the order in which they began."""
         self._current: OpenMessage | None = None
@@ -249,7 +249,7 @@ class MessageReader:
         if all(message.text != streamed.text for streamed in self._streamed.get(node_run, ())):
             yield from self._read_content(message, id)
         for call in message.tool_calls:
-            if call["id"] not in self._call_ids:
+            if call["id"] not in self._unanswered:
                 arguments = json.dumps(call["args"], ensure_ascii=False)
                 started = self._start_call(f"{id}/{call['id']}", call["name"], call["id"] or "", arguments)
                 yield replace(started, complete=True)
@@ -276,18 +276,17 @@ class MessageReader:
                 case _:
                     pass
 
-    def _start_call(self, key: parts.Key, name: str, id: str, arguments: str) -> parts.Call:
-        """Return the beginning of a call, with a call_id that no other call of this response has."""
+    def _start_call(self, key: parts.Key, name: str, call_id: str, arguments: str) -> parts.Call:
         self.has_output = True
-        legal = 0 < len(id) <= MAX_CALL_ID_LENGTH and id not in self._used_call_ids
-        self._call_ids[id] = call_id = id if legal else f"call_{uuid4().hex}"
-        self._used_call_ids.add(call_id)
+        self._unanswered.add(call_id)
         return parts.Call(key, name, arguments, call_id)
 
     def _read_output(self, message: ToolMessage) -> Iterator[Part]:
         """Yield the output of a call that the client has seen."""
-        if call_id := self._call_ids.pop(message.tool_call_id, ""):
-            yield parts.Whole(FunctionCallOutput(call_id=call_id, output=decode_output(message.content)))
+        if message.tool_call_id in self._unanswered:
+            self._unanswered.discard(message.tool_call_id)
+            output = decode_output(cast("MessageContent", message.content))
+            yield parts.Whole(FunctionCallOutput(call_id=message.tool_call_id, output=output))
 
 
 def has_summary(message: AIMessage) -> bool:
@@ -346,14 +345,3 @@ def read_citation(annotation: Mapping[str, object]) -> UrlCitation | None:
         return decode(UrlCitation, fields | {"type": "url_citation", "title": annotation.get("title") or ""})
     except InvalidValueError:
         return None
-
-
-def count_tokens(messages: Iterable[UsageMetadata]) -> parts.Usage:
-    """Return the tokens of all calls of models."""
-    counts = list(messages)
-    return parts.Usage(
-        input_tokens=sum(usage["input_tokens"] for usage in counts),
-        output_tokens=sum(usage["output_tokens"] for usage in counts),
-        cached_tokens=sum(usage.get("input_token_details", {}).get("cache_read") or 0 for usage in counts),
-        reasoning_tokens=sum(usage.get("output_token_details", {}).get("reasoning") or 0 for usage in counts),
-    )
