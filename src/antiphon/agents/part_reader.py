@@ -40,7 +40,7 @@ class PartReader:
         """Convert a value; None yields nothing."""
         if isinstance(value, str):
             return parts.Text(value)
-        if type(value) is parts.Text:  # most values
+        if type(value) is parts.Text or value is None:  # the first is most values
             return value
         if isinstance(value, parts.Call):
             return self._read_call(value)
@@ -48,13 +48,10 @@ class PartReader:
             return self._read_item(value.item)
         if isinstance(value, parts.Finish):
             self._is_paused = value.reason == "tool_calls"
-            return value
         if isinstance(value, Part):
             return value
         if isinstance(value, Item):
             return self._read_item(value)
-        if value is None:
-            return None
         raise TypeError(f"an agent yields strings, parts or items, not {type(value).__name__}")
 
     def end(self) -> Iterator[parts.Warn]:

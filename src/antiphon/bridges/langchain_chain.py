@@ -42,8 +42,7 @@ class Chain:
             async with aclosing(stream):
                 async for part in read_chunks(stream):
                     yield part
-        if monitor.usages:
-            yield monitor.count_tokens()
+        yield monitor.count_tokens()
         for warning in served.warnings(supported, "a chain takes none."):
             yield warning
         if monitor.finish:

@@ -104,6 +104,7 @@ class RunMonitor(BaseCallbackHandler):
         self._control = control
         self._model_error: BaseException | None = None
         self.usages: list[UsageMetadata] = []
+        self.model_calls = 0
         self.finish: parts.Finish | None = None
         """Why the last model was cut short, if it was."""
         self.client_call_ids = set[str]()
@@ -113,6 +114,7 @@ class RunMonitor(BaseCallbackHandler):
     def on_llm_end(self, response: LLMResult, *, run_id: UUID, parent_run_id: UUID | None = None, **_: Any) -> None:
         """Note the tokens and the calls of one model."""
         del run_id, parent_run_id
+        self.model_calls += 1
         for generation in (one for several in response.generations for one in several):
             if isinstance(generation, ChatGeneration) and isinstance(generation.message, AIMessage):
                 self._note_message(generation.message)
@@ -158,7 +160,9 @@ class RunMonitor(BaseCallbackHandler):
             self._control.request_drain()
 
     def count_tokens(self) -> parts.Usage:
-        """Return the tokens of all calls of models so far."""
+        """Return the tokens of all calls of models so far; none if there were calls, and no model counts."""
+        if self.model_calls and not self.usages:
+            return parts.Usage()
         return parts.Usage(
             input_tokens=sum(usage["input_tokens"] for usage in self.usages),
             output_tokens=sum(usage["output_tokens"] for usage in self.usages),

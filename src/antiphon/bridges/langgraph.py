@@ -28,9 +28,11 @@ try:
     from langchain_core.runnables.base import RunnableBindingBase
     from langgraph.checkpoint.base import BaseCheckpointSaver
     from langgraph.errors import GraphDrained
+    from langgraph.graph.state import CompiledStateGraph  # pyright: ignore[reportMissingTypeStubs]
     from langgraph.pregel import Pregel  # pyright: ignore[reportMissingTypeStubs]
     from langgraph.runtime import RunControl
     from langgraph.types import Command, Interrupt
+    from pydantic import PydanticUserError
 except ImportError as error:
     message = "Serving a LangGraph agent needs LangGraph 1.2 or newer: pip install 'antiphon[langgraph]'"
     raise ImportError(f"{message} ({error})", name=error.name) from error
@@ -107,7 +109,7 @@ def find_input(runnable: Runnable[Any, Any]) -> MakeInput:
     first = find_first(runnable)
     if isinstance(first, BaseLanguageModel):
         return encode_messages
-    schema = first.get_input_jsonschema()
+    schema = find_input_schema(first)
     if "messages" in schema.get("properties", ()):
         return lambda turn: {"messages": encode_messages(turn)}
     if schema.get("type") == "array":
@@ -118,6 +120,17 @@ def find_input(runnable: Runnable[Any, Any]) -> MakeInput:
         f"this {type(first).__name__} does not take 'messages' but {names}. "
         "Say how its input is made: wrap_agent(…, input=lambda turn: {'question': turn.text})",
     )
+
+
+def find_input_schema(runnable: Runnable[Any, Any]) -> Mapping[str, Any]:
+    """Return the JSON Schema of a runnable's input as far as it is needed: the type, and the names of properties."""
+    if isinstance(runnable, CompiledStateGraph):
+        builder: Any = cast("Any", runnable).builder
+        return {"properties": builder.schemas[builder.input_schema]}
+    try:
+        return runnable.get_input_jsonschema()
+    except PydanticUserError:  # a type that pydantic cannot describe
+        return {}
 
 
 def find_first(runnable: Runnable[Any, Any]) -> Runnable[Any, Any]:
@@ -165,8 +178,8 @@ class Graph:
             "configurable": {"thread_id": thread, TURN_KEY: run.served},
             "callbacks": [run.monitor],
         }
-        graph_input = await self._resume(config, outputs) if outputs else self._make_input(turn)
         try:
+            graph_input = await self._resume(config, outputs) if outputs else self._make_input(turn)
             with run.monitor.convert_errors():
                 async with aclosing(self._open_stream(graph_input, config, run)) as stream:
                     async for namespace, mode, data in stream:
@@ -267,6 +280,7 @@ class GraphRun:
     def end(self, thread: str) -> Iterator[Part]:
         """Yield what the end of the run adds."""
         yield from self._reader.end()
+        yield self.monitor.count_tokens()
         advice = "give create_agent the middleware ClientTools, or call client_tools() in the node."
         yield from self.served.warnings(CHAIN_FIELDS, advice)
         if self.interrupts is not None:
