@@ -473,7 +473,7 @@ def test_an_answer_that_was_cut_short_is_incomplete() -> None:
 
 def test_a_graph_has_its_own_name_or_a_given_one() -> None:
     named = make_graph(greet, graph_name="Weather bot")
-    assert [wrap_agent(named).name, wrap_agent(named, "meteo").name] == ["Weather-bot", "meteo"]
+    assert [wrap_agent(named).name, wrap_agent(named, "meteo").name] == ["weather-bot", "meteo"]
     assert wrap_agent(make_graph(greet)).name == "agent"
     assert wrap_agent(named).description is None
 
