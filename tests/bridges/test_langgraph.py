@@ -475,7 +475,6 @@ def test_a_graph_has_its_own_name_or_a_given_one() -> None:
     named = make_graph(greet, graph_name="Weather bot")
     assert [wrap_agent(named).name, wrap_agent(named, "meteo").name] == ["weather-bot", "meteo"]
     assert wrap_agent(make_graph(greet)).name == "agent"
-    assert wrap_agent(named).description is None
 
 
 def test_without_the_extra_the_import_says_what_to_install() -> None:
