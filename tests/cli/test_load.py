@@ -12,7 +12,7 @@ from antiphon.cli.load import TargetLoader
 from antiphon.cli.main import StartupError
 from antiphon.server.settings import Settings
 from tests.http_client import http_client, post_response
-from tests.run_server import run_command
+from tests.run_server import run_command, run_server
 
 AGENT = "from antiphon import agent\n\n\n@agent('{0}')\ndef {0}(turn): return 'I am {0}.'\n"
 
@@ -45,6 +45,42 @@ def agent_names(*targets: str, agents: str | None = None) -> list[str]:
     loaded = TargetLoader().load(targets, [Path(agents)] if agents else [])
     assert isinstance(loaded, Settings)
     return [agent.name for agent in loaded.agents]
+
+
+FRAMEWORK_AGENTS = """
+from pydantic_ai import Agent
+
+support = Agent("test")
+same = support
+named = Agent("test", name="Named agent")
+both = [support, named]
+by_name = {"Help desk": support, "named-agent": named}
+_hidden = Agent("test")
+"""
+
+
+@pytest.mark.parametrize(
+    ("targets", "names"),
+    [
+        (["framework"], ["support", "named-agent"]),
+        (["framework:_hidden"], ["_hidden"]),
+        (["framework:both"], ["both", "named-agent"]),
+        (["framework:by_name"], ["help-desk", "named-agent"]),
+        (["framework", "framework:by_name", "framework:same"], ["support", "named-agent", "help-desk"]),
+    ],
+)
+def test_an_agent_of_a_framework_has_its_own_name_or_that_of_its_variable(
+    folder: Path, targets: list[str], names: list[str]
+) -> None:
+    write(folder, framework=FRAMEWORK_AGENTS)
+    assert agent_names(*targets) == names
+
+
+def test_agents_of_frameworks_answer(folder: Path) -> None:
+    write(folder, framework=FRAMEWORK_AGENTS)
+    with run_server(TargetLoader().load(["framework:by_name"])) as address:
+        answer = post_response(address, model="help-desk").json()
+    assert answer["output"][0]["content"][0]["text"] == "success (no tool calls)"
 
 
 def test_a_folder_is_all_agents_of_its_modules_and_packages(folder: Path) -> None:
