@@ -3,7 +3,8 @@
 A part says what the model produced and nothing about lifecycle. There are no start or end parts:
 `key` identifies the item that a part belongs to and `part` the piece of that item, and the
 synthesizer infers when each opens and closes. Keys are the source's own (a block index, a tool
-index); text, reasoning and calls have separate key spaces.
+index); text, reasoning and calls have separate key spaces. Only an `ItemState` says when an item
+begins and ends, for sources that say so themselves.
 """
 
 from typing import Literal

@@ -84,8 +84,10 @@ class ResponseBuilder:
         return self._stream.response
 
     def _process(self, translated: Iterable[Part], emitter: Emitter) -> None:
+        if self._stream.ended:
+            return
         emit_all(self._stream.start(), emitter)
-        for part in () if self._stream.ended else translated:
+        for part in translated:
             if not isinstance(part, parts.Finish | parts.Failure):
                 emit_all(self._stream.feed(part), emitter)
                 continue

@@ -31,15 +31,13 @@ class ExecUsage(ProtocolStruct):
     cache_creation_tokens: int = 0
     output_tokens: int = 0
 
-
-def add_usage(one: ExecUsage, other: ExecUsage) -> ExecUsage:
-    """Return the sum of two usages."""
-    return ExecUsage(
-        input_tokens=one.input_tokens + other.input_tokens,
-        cached_input_tokens=one.cached_input_tokens + other.cached_input_tokens,
-        cache_creation_tokens=one.cache_creation_tokens + other.cache_creation_tokens,
-        output_tokens=one.output_tokens + other.output_tokens,
-    )
+    def __add__(self, other: "ExecUsage") -> "ExecUsage":
+        return ExecUsage(
+            input_tokens=self.input_tokens + other.input_tokens,
+            cached_input_tokens=self.cached_input_tokens + other.cached_input_tokens,
+            cache_creation_tokens=self.cache_creation_tokens + other.cache_creation_tokens,
+            output_tokens=self.output_tokens + other.output_tokens,
+        )
 
 
 def from_exec_usage(usage: ExecUsage) -> ResponseUsage:

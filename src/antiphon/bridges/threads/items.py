@@ -3,6 +3,8 @@
 import re
 from collections.abc import Sequence
 
+from msgspec.structs import replace
+
 from antiphon.bridges.threads.events import ErrorItem, HarnessEventItem, ThreadItem
 from antiphon.protocol.items import (
     Content,
@@ -68,9 +70,8 @@ def convert_extension(item: ThreadItem, *, complete: bool) -> ExtensionItem:
     """Return the extension item of a thread item that has no type of the specification."""
     name = "harness_event" if isinstance(item, HarnessEventItem) else extension_name(item.type)
     data = extension_data(item)
+    converted = OutputItem.vtcode(item.id, name, data)
     if not complete:
-        return OutputItem.vtcode(item.id, name, data)
+        return converted
     failed = isinstance(item, ErrorItem) or data.get("status") in FAILED_STATUSES
-    return ExtensionItem(
-        type=f"{SLUG}:{name}", id=item.id, status="failed" if failed else "completed", extra={"data": data}
-    )
+    return replace(converted, status="failed" if failed else "completed")

@@ -10,7 +10,7 @@ from msgspec import Struct
 from antiphon.bridges.threads.config import OpenResponsesConfig
 from antiphon.bridges.threads.items import OutputItem, empty_message
 from antiphon.bridges.threads.shown_text import ShownText
-from antiphon.bridges.threads.translate import ARGUMENTS_REPLACED, failure_part
+from antiphon.bridges.threads.translate import ARGUMENTS_REPLACED, failure_part, usage_part
 from antiphon.protocol import parts
 from antiphon.protocol.items import FunctionCall
 from antiphon.protocol.parts import Call, Part
@@ -154,14 +154,10 @@ class NormalizedTranslator:
     def _show_call(self, call: FunctionCall) -> Iterator[Part]:
         streamed = self._calls.get(call.call_id)
         sent = "".join(streamed.pieces) if streamed else ""
-        if not call.arguments.startswith(sent):
+        rest = ""
+        if call.arguments.startswith(sent):
+            rest = call.arguments[len(sent) :]
+        else:
             yield ARGUMENTS_REPLACED
-        rest = call.arguments.removeprefix(sent) if call.arguments.startswith(sent) else ""
         if rest or streamed is None or not streamed.named:
             yield self._extend_call(call.call_id, call.name, rest)
-
-
-def usage_part(usage: ResponseUsage) -> parts.Usage:
-    """Return the part that carries a usage."""
-    cached, reasoning = usage.input_tokens_details.cached_tokens, usage.output_tokens_details.reasoning_tokens
-    return parts.Usage(usage.input_tokens, usage.output_tokens, cached, reasoning)

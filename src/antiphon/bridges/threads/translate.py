@@ -2,8 +2,6 @@
 
 from collections.abc import Iterator
 
-from msgspec import Struct
-
 from antiphon.bridges.threads.config import OpenResponsesConfig
 from antiphon.bridges.threads.events import (
     AgentMessageItem,
@@ -23,7 +21,6 @@ from antiphon.bridges.threads.events import (
     TurnCompleted,
     TurnFailed,
     TurnStarted,
-    add_usage,
     from_exec_usage,
 )
 from antiphon.bridges.threads.items import (
@@ -38,6 +35,7 @@ from antiphon.bridges.threads.shown_text import ShownText
 from antiphon.protocol import parts
 from antiphon.protocol.errors import ErrorPayload
 from antiphon.protocol.parts import Call, ItemState, Part
+from antiphon.protocol.response import ResponseUsage
 from antiphon.protocol.surrogates import repair_value
 from antiphon.wire import json
 
@@ -49,19 +47,14 @@ UNNAMED_TOOL = "unnamed_tool"
 """The name of a tool without one; a function call has to have a name."""
 
 
-class ShownCall(Struct):
-    """A function call as far as it was sent."""
-
-    arguments: object = None
-
-
 class ThreadTranslator:
     """Translates the events of one thread into parts."""
 
     def __init__(self, config: OpenResponsesConfig) -> None:
         self._config = config
         self._open_texts: dict[str, ShownText] = {}
-        self._open_calls: dict[parts.Key, ShownCall] = {}
+        self._sent_arguments: dict[str, object] = {}
+        """The arguments of each open call; None if they were not sent yet."""
         self._completed: set[str] = set()
         """The keys of the turn's completed items; late events about them are ignored."""
         self._call_ids: dict[str, str] = {}
@@ -103,16 +96,12 @@ class ThreadTranslator:
         match item:
             case AgentMessageItem() | ReasoningItem():
                 yield from self._show_text(item, key, complete=complete)
-            case ToolInvocationItem(tool_name=name, arguments=arguments):
-                call_id = self._resolve_call_id(item.id, item.tool_call_id)
-                yield from self._show_call(
-                    Call(key, name or UNNAMED_TOOL, call_id=call_id), arguments, complete=complete
-                )
-            case McpToolCallItem(tool_name=name, arguments=arguments, result=result):
+            case ToolInvocationItem(tool_call_id=tool_call_id):
+                call_id = self._resolve_call_id(item.id, tool_call_id)
+                yield from self._show_call(item, key, call_id, complete=complete)
+            case McpToolCallItem(result=result):
                 call_id = self._resolve_call_id(item.id)
-                yield from self._show_call(
-                    Call(key, name or UNNAMED_TOOL, call_id=call_id), arguments, complete=complete
-                )
+                yield from self._show_call(item, key, call_id, complete=complete)
                 if complete and result is not None:
                     output = OutputItem.function_call_output(item.id, call_id, encode_json(result))
                     yield ItemState(output, f"{key} output", complete=True)
@@ -134,27 +123,27 @@ class ThreadTranslator:
             del self._open_texts[key]
             yield shown.end()
 
-    def _show_call(self, call: Call, arguments: object, *, complete: bool) -> Iterator[Part]:
-        key = call.key
-        shown = self._open_calls.get(key)
-        if shown is None:
-            shown = self._open_calls[key] = ShownCall()
-            yield call
+    def _show_call(
+        self, item: ToolInvocationItem | McpToolCallItem, key: str, call_id: str, *, complete: bool
+    ) -> Iterator[Part]:
+        if key not in self._sent_arguments:
+            self._sent_arguments[key] = None
+            yield Call(key, item.tool_name or UNNAMED_TOOL, call_id=call_id)
+        sent = self._sent_arguments[key]
         # An empty object may only say that the model is still writing the arguments.
-        if arguments not in (None, {}, shown.arguments):
-            if shown.arguments is None:
-                shown.arguments = arguments
-                yield Call(key, arguments=encode_json(arguments))
+        if item.arguments not in (None, {}, sent):
+            if sent is None:
+                self._sent_arguments[key] = item.arguments
+                yield Call(key, arguments=encode_json(item.arguments))
             else:
                 yield ARGUMENTS_REPLACED
         if complete:
-            del self._open_calls[key]
+            del self._sent_arguments[key]
             yield Call(key, complete=True)
 
-    def _add_usage(self, usage: ExecUsage) -> parts.Usage:
-        self._usage = add_usage(self._usage, usage)
-        total = from_exec_usage(self._usage)
-        return parts.Usage(total.input_tokens, total.output_tokens, total.input_tokens_details.cached_tokens)
+    def _add_usage(self, usage: ExecUsage) -> Part:
+        self._usage += usage
+        return usage_part(from_exec_usage(self._usage))
 
     def _resolve_call_id(self, item_id: str, tool_call_id: str | None = None) -> str:
         """Return the call_id of an invocation: the model's own, or the item's id if there is none or it is taken."""
@@ -169,6 +158,12 @@ class ThreadTranslator:
 def encode_json(value: object) -> str:
     """Return a value as JSON text; a string is taken for one already."""
     return value if isinstance(value, str) else json.encode(repair_value(value)).decode()
+
+
+def usage_part(usage: ResponseUsage) -> Part:
+    """Return the part that carries a usage."""
+    cached, reasoning = usage.input_tokens_details.cached_tokens, usage.output_tokens_details.reasoning_tokens
+    return parts.Usage(usage.input_tokens, usage.output_tokens, cached, reasoning)
 
 
 def thread_outcome(event: ThreadCompleted) -> parts.Finish | parts.Failure:
