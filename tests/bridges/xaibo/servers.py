@@ -46,12 +46,12 @@ def run_xaibo(folder: Path) -> Iterator[XaiboServer]:
 
 
 @contextmanager
-def run_python(*arguments: str, port: int, cwd: Path) -> Iterator[str]:
+def run_python(*arguments: str, port: int, cwd: Path, environment: dict[str, str] | None = None) -> Iterator[str]:
     """Run a server in Xaibo's environment; give its address when it answers."""
     assert PYTHON.exists(), "make .venv/xaibo/.ready installs Xaibo"
     with tempfile.TemporaryFile("w+") as log:
-        environment = os.environ | {"PYTHONPATH": str(ROOT), "NO_PROXY": "*"}
-        process = subprocess.Popen([PYTHON, *arguments], cwd=cwd, stdout=log, stderr=subprocess.STDOUT, env=environment)
+        variables = os.environ | {"PYTHONPATH": str(ROOT), "NO_PROXY": "*"} | (environment or {})
+        process = subprocess.Popen([PYTHON, *arguments], cwd=cwd, stdout=log, stderr=subprocess.STDOUT, env=variables)
         address = f"http://127.0.0.1:{port}"
         try:
             deadline = time.monotonic() + 30
