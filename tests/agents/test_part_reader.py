@@ -62,6 +62,11 @@ def test_an_output_without_a_call_becomes_a_warning() -> None:
     assert read_all(CALL, OUTPUT, OUTPUT) == [CALL, parts.Whole(OUTPUT), NO_CALL]
 
 
+def test_an_output_that_grows_is_an_output_too() -> None:
+    states = [parts.ItemState(OUTPUT, "o"), parts.ItemState(replace(OUTPUT, output="found it"), "o", complete=True)]
+    assert read_all(CALL, *states) == [CALL, *states]
+
+
 def test_an_output_may_answer_a_call_of_an_earlier_response() -> None:
     call = FunctionCall(call_id="c1", name="search", arguments="{}", status="completed")
     none_yet = FunctionCallOutput(call_id="c1", output="No output was given for this call.", status="incomplete")

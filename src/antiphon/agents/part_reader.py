@@ -49,6 +49,8 @@ class PartReader:
         if isinstance(value, parts.Finish):
             self._is_paused = value.reason == "tool_calls"
         if isinstance(value, Part):
+            if isinstance(value, parts.ItemState) and isinstance(value.item, FunctionCallOutput):
+                self._mark_answered(value.item.call_id)
             return value
         if isinstance(value, Item):
             return self._read_item(value)
@@ -103,10 +105,7 @@ class PartReader:
     def _read_output(self, item: FunctionCallOutput) -> Part:
         """Return the output of a call of this answer or of an earlier one; a warning if there is no such call."""
         call_id = item.call_id
-        keys = (key for key, call in self._unanswered.items() if call.name and call.call_id == call_id)
-        if (key := next(keys, None)) is not None:
-            del self._unanswered[key]
-        elif not self._was_called_before(call_id):
+        if not self._mark_answered(call_id) and not self._was_called_before(call_id):
             # A client that sends it back as input would get an error.
             message = f"The agent gave an output for the call '{call_id[:80]}', which waits for none; it was left out."
             return parts.Warn("unknown_call", message)
@@ -114,6 +113,11 @@ class PartReader:
         if not (isinstance(output, list) and all(isinstance(part, Content) for part in cast("list[object]", output))):
             item = replace(item, output=_to_json_text(output))
         return parts.Whole(item)
+
+    def _mark_answered(self, call_id: str) -> bool:
+        """Note that a call of this answer has its output; return whether one was waiting for it."""
+        keys = (key for key, call in self._unanswered.items() if call.name and call.call_id == call_id)
+        return (key := next(keys, None)) is not None and self._unanswered.pop(key) is not None
 
     def _was_called_before(self, call_id: str) -> bool:
         """Tell whether an earlier response holds this call, without an output or with one that says so."""
