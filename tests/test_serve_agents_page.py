@@ -33,7 +33,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield address
 
 
-def ask(address: str, model: str, text: str = "Hello!", **fields: object) -> dict[str, Any]:
+def ask(address: str, model: str, text: str = "Hello!", **fields: Any) -> dict[str, Any]:
     """Return the response of a model."""
     return post_response(address, model=model, input=text, **fields).json()
 

@@ -117,7 +117,10 @@ class PartReader:
     def _mark_answered(self, call_id: str) -> bool:
         """Note that a call of this answer has its output; return whether one was waiting for it."""
         keys = (key for key, call in self._unanswered.items() if call.name and call.call_id == call_id)
-        return (key := next(keys, None)) is not None and self._unanswered.pop(key) is not None
+        if (key := next(keys, None)) is None:
+            return False
+        del self._unanswered[key]
+        return True
 
     def _was_called_before(self, call_id: str) -> bool:
         """Tell whether an earlier response holds this call, without an output or with one that says so."""
