@@ -20,7 +20,7 @@ from antiphon.protocol.checker import find_violations
 from antiphon.protocol.errors import ErrorPayload, RequestError, UpstreamError
 from antiphon.protocol.events import Event, ResponseFailed, ResponseIncomplete
 from antiphon.protocol.fold import fold
-from antiphon.protocol.items import FunctionCall, Message, OutputText, Reasoning
+from antiphon.protocol.items import ExtensionItem, FunctionCall, Message, OutputText, Reasoning
 from antiphon.protocol.request import Request
 from antiphon.protocol.response import IncompleteDetails, Response, ResponseError, ResponseUsage, ResponseWarning
 from antiphon.protocol.struct import encode
@@ -431,6 +431,15 @@ async def test_an_item_that_does_not_fit_is_left_out() -> None:
 
     response = await run_limited(model, max_output_tokens=16)
     assert (response.status, response.output) == ("incomplete", [])
+
+
+@pytest.mark.parametrize(("outputs", "status"), [(["x" * 40] * 9, "completed"), (["x", "x" * 200], "incomplete")])
+async def test_an_item_that_changes_counts_as_it_is_last_shown(outputs: list[str], status: str) -> None:
+    async def model() -> AsyncIterator[object]:
+        for output in outputs:
+            yield parts.ItemState(ExtensionItem(type="acme:command", extra={"output": output}), "command")
+
+    assert (await run_limited(model, max_output_tokens=32)).status == status
 
 
 async def test_an_answer_that_fits_exactly_is_complete() -> None:

@@ -261,6 +261,7 @@ TEXT_FIELDS: dict[type, tuple[str, ...]] = {
 async def limit_output(answer: AsyncGenerator[Part], max_tokens: int) -> AsyncGenerator[Part]:
     """Yield parts until their estimated tokens reach a limit, then end the answer as truncated."""
     room = max_tokens * CHARACTERS_PER_TOKEN
+    state_sizes: dict[parts.Key, int] = {}
     async with aclosing(answer):
         async for part in answer:
             truncated: dict[str, str] = {}
@@ -269,9 +270,13 @@ async def limit_output(answer: AsyncGenerator[Part], max_tokens: int) -> AsyncGe
                 fitting, room = take_prefix(text, room)
                 if fitting != text:
                     truncated[field] = fitting
-            # Only the last state counts: the item may be the same in all of them.
-            if isinstance(part, parts.Whole) or (isinstance(part, parts.ItemState) and part.complete):
+            if isinstance(part, parts.Whole):
                 room -= CHARACTERS_PER_TOKEN * estimate_item(part.item)
+            elif isinstance(part, parts.ItemState):
+                # Each state shows the whole item, so only what is new counts.
+                size = CHARACTERS_PER_TOKEN * estimate_item(part.item)
+                room -= size - state_sizes.get(part.key, 0)
+                state_sizes[part.key] = size
             if not truncated and room >= 0:
                 yield part
                 continue

@@ -500,7 +500,9 @@ def test_a_whole_thread_is_one_response_of_all_its_turns():
 
 
 def test_a_whole_thread_ends_as_its_last_turn():
-    events, builder = play(STARTED, COMPLETED, TurnStarted(), ThreadError(message="boom"), whole_thread=True)
+    events, builder = play(
+        STARTED, COMPLETED, TurnStarted(), ThreadError(message="boom"), ThreadCompleted(), whole_thread=True
+    )
     response = builder.finish(events.append)
     assert response.error == ResponseError(code="server_error", message="boom", type="server_error")
 
