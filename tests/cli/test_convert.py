@@ -4,9 +4,11 @@ import json
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from antiphon.bridges.blocks.events import ToolResultBlock
 from antiphon.wire import sse
-from tests.bridges.blocks.runs import SCHEMES, block, record
+from tests.bridges.blocks.runs import COMPLETED, SCHEMES, STARTED, block, record
 from tests.run_server import ROOT
 
 
@@ -66,6 +68,13 @@ def test_a_line_that_is_no_json_is_named() -> None:
     code, _, errors = convert("--from", "blocks", "-", input=b'{"Ping"')
     assert code == 1
     assert errors.startswith("antiphon: standard input, line 1: Invalid JSON: ")
+
+
+@pytest.mark.parametrize("lines", [record(SCHEMES["openai"]) * 2, [*record([COMPLETED]), *record([STARTED])[1:]]])
+def test_a_second_run_in_a_log_is_named(lines: list[bytes]) -> None:
+    code, _, errors = convert("--from", "blocks", "-", input=b"\n".join(lines))
+    assert code == 1
+    assert errors.endswith("Invalid event: another run begins here; convert one run at a time.\n")
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:

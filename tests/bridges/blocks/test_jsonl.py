@@ -16,7 +16,7 @@ from antiphon.bridges.blocks.events import (
     UnknownEvent,
     Usage,
 )
-from antiphon.bridges.blocks.jsonl import RecordedEvent, RunInfo, encode_event, encode_recording, read_line
+from antiphon.bridges.blocks.jsonl import RecordedEvent, RunInfo, encode_block_event, encode_recording, read_line
 from antiphon.protocol.struct import InvalidValueError
 from antiphon.wire.json import JSONError
 from tests.bridges.blocks.runs import FAILED, SCHEMES, WEATHER, block, record
@@ -55,7 +55,7 @@ def test_a_recording_is_written_as_the_recorder_writes_it(scheme: str):
     ],
 )
 def test_an_event_is_one_object_that_is_tagged_with_its_name(event: BlockEvent, written: str):
-    assert encode_event(event).decode() == written
+    assert encode_block_event(event).decode() == written
     assert read_line(written.encode()) == RecordedEvent(event)
 
 

@@ -31,8 +31,8 @@ from antiphon.bridges.blocks.from_responses import EventTranslator
 from antiphon.bridges.blocks.jsonl import (
     RecordedEvent,
     RunInfo,
-    decode_event,
-    encode_event,
+    decode_block_event,
+    encode_block_event,
     encode_recording,
     read_line,
 )
@@ -65,8 +65,8 @@ __all__ = [
     "UnknownEvent",
     "Usage",
     "collect_blocks",
-    "decode_event",
-    "encode_event",
+    "decode_block_event",
+    "encode_block_event",
     "encode_recording",
     "read_line",
 ]

@@ -70,7 +70,7 @@ SILENT_EVENTS = (
 """The events that say nothing which other events do not say too."""
 
 
-class OpenBlock(Struct):
+class StartedBlock(Struct):
     """A block that was started and not stopped."""
 
     index: int
@@ -89,9 +89,9 @@ class EventTranslator:
         self._started = False
         self._ended = False
         self._block_count = 0
-        self._items: dict[int, dict[PartPlace, OpenBlock]] = {}
+        self._items: dict[int, dict[PartPlace, StartedBlock]] = {}
         """The open blocks of each item so far, by output_index."""
-        self._finished: list[OpenBlock] = []
+        self._finished: list[StartedBlock] = []
         """Blocks that are complete or cut off; the next event may say why."""
         self._error: Error | None = None
 
@@ -179,7 +179,7 @@ class EventTranslator:
         self._finished += blocks.values()
         stopped = self._stop_finished()
         blocks.clear()
-        blocks[place] = OpenBlock(self._block_count, block)
+        blocks[place] = StartedBlock(self._block_count, block)
         self._block_count += 1
         return [*stopped, BlockStart(blocks[place].index, block)]
 

@@ -73,13 +73,13 @@ def read_line(line: bytes) -> RunInfo | RecordedEvent:
         # Text that is not UTF-8 is no JSON, which the parser then says.
         inner = json.decode_lenient(data.encode(errors="surrogatepass")) if isinstance(data, str) else data
         elapsed = decode_as(Count, wrapper.get("elapsed_ms", 0), "elapsed_ms")
-        return RecordedEvent(decode_event(inner, "data"), elapsed)  # pyright: ignore[reportArgumentType] - a Count
+        return RecordedEvent(decode_block_event(inner, "data"), elapsed)  # pyright: ignore[reportArgumentType] - a Count
     if wrapper.keys() & {"timestamp", "model", "description"}:
         return _decode_fields(RunInfo, wrapper, "")
-    return RecordedEvent(decode_event(value))
+    return RecordedEvent(decode_block_event(value))
 
 
-def decode_event(raw: object, path: str = "") -> BlockEvent:
+def decode_block_event(raw: object, path: str = "") -> BlockEvent:
     """Decode an event from JSON builtins; raises InvalidValueError."""
     name, value = _decode_variant(raw, path, "the name of the event")
     place = join_path(path, name[:80])
@@ -103,7 +103,7 @@ def decode_event(raw: object, path: str = "") -> BlockEvent:
             return _decode_fields(kind, value, place) if kind else UnknownEvent(name, value)
 
 
-def encode_event(event: BlockEvent) -> bytes:
+def encode_block_event(event: BlockEvent) -> bytes:
     """Encode an event as one line of JSON, without its newline."""
     return json.encode(_to_json(event))
 
@@ -115,7 +115,7 @@ def encode_recording(info: RunInfo, events: Iterable[RecordedEvent]) -> Iterator
         event = recorded.event
         name = type(event).__name__
         number = list(EVENT_CLASSES).index(name) if name in EVENT_CLASSES else len(EVENT_CLASSES)
-        data = encode_event(event).decode()
+        data = encode_block_event(event).decode()
         yield json.encode({"elapsed_ms": recorded.elapsed_ms, "event_type": f"Discriminant({number})", "data": data})
 
 

@@ -3,12 +3,21 @@
 import time
 from collections.abc import Callable
 
+from antiphon.bridges.blocks.events import Status
 from antiphon.bridges.blocks.jsonl import RunInfo, read_line
 from antiphon.bridges.blocks.to_responses import BlockOptions, BlockTranslator
 from antiphon.protocol.events import Event
 from antiphon.protocol.items import Item
 from antiphon.protocol.response import Response
+from antiphon.protocol.struct import InvalidValueError
 from antiphon.store.ids import new_id
+
+STARTED = Status("Started")
+
+
+def another_run_error() -> InvalidValueError:
+    """Return the error of a log with several runs, of which only the first would be seen."""
+    return InvalidValueError("", "another run begins here; convert one run at a time")
 
 
 class BlockLogConverter:
@@ -45,8 +54,12 @@ class BlockLogConverter:
         """Return the events that one line causes; raises JSONError or InvalidValueError."""
         read = read_line(line)
         if isinstance(read, RunInfo):
+            if self._begun is not None:
+                raise another_run_error()
             self._info = read
             return []
+        if read.event == STARTED and self._translator.ended:
+            raise another_run_error()
         self._elapsed_ms = read.elapsed_ms
         return self._translator.feed(read.event)
 

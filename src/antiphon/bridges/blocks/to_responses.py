@@ -137,6 +137,11 @@ class BlockTranslator:
         return self._stream.response
 
     @property
+    def ended(self) -> bool:
+        """Whether the response has ended: only tool results are taken any more."""
+        return self._stream.ended
+
+    @property
     def tool_results(self) -> list[FunctionCallOutput]:
         """The results of tools so far: input items of the next request, which follow this response's output."""
         return [
