@@ -76,6 +76,35 @@ def test_an_agent_of_a_framework_has_its_own_name_or_that_of_its_variable(
     assert agent_names(*targets) == names
 
 
+GRAPHS = """
+from langchain_core.messages import AIMessage
+from langchain_core.prompts import ChatPromptTemplate
+from langchain_core.runnables import RunnableLambda
+from langgraph.graph import END, START, MessagesState, StateGraph
+
+builder = StateGraph(MessagesState)
+builder.add_node("answer", lambda state: {"messages": [AIMessage("From a graph.")]})
+builder.add_edge(START, "answer")
+builder.add_edge("answer", END)
+graph = builder.compile()
+named = builder.compile(name="Named graph")
+prompt = ChatPromptTemplate.from_messages([("user", "{question}")])
+chain = ChatPromptTemplate.from_messages([("placeholder", "{messages}")]) | RunnableLambda(lambda _: "From a chain.")
+"""
+
+
+def test_a_module_is_its_graphs_and_a_chain_is_named(folder: Path) -> None:
+    write(folder, graphs=GRAPHS)
+    assert agent_names("graphs") == ["graph", "named-graph"]
+    assert agent_names("graphs:chain") == ["chain"]
+    with pytest.raises(StartupError, match=r"^prompt: input: this ChatPromptTemplate does not take 'messages'"):
+        agent_names("graphs:prompt")
+    with run_server(TargetLoader().load(["graphs", "graphs:chain"])) as address:
+        answers = [post_response(address, model=name).json() for name in ("graph", "chain")]
+    texts = [answer["output"][0]["content"][0]["text"] for answer in answers]
+    assert texts == ["From a graph.", "From a chain."]
+
+
 def test_agents_of_frameworks_answer(folder: Path) -> None:
     write(folder, framework=FRAMEWORK_AGENTS)
     with run_server(TargetLoader().load(["framework:by_name"])) as address:
@@ -102,8 +131,8 @@ def test_a_folder_is_all_agents_of_its_modules_and_packages(folder: Path) -> Non
 
 def test_a_folder_that_is_a_package_has_relative_imports(folder: Path) -> None:
     write(folder / "team", one="from .shared import agent\n" + AGENT.format("one"), shared="from antiphon import agent")
-    (folder / "team" / "__init__.py").touch()
-    assert agent_names(agents="team/") == ["one"]
+    (folder / "team" / "__init__.py").write_text("from .one import one\n" + AGENT.format("whole"))
+    assert agent_names(agents="team/") == ["one", "whole"]
 
 
 @pytest.mark.parametrize(
@@ -126,6 +155,12 @@ def test_a_folder_that_cannot_be_loaded_is_reported(folder: Path, files: dict[st
     with pytest.raises(StartupError) as caught:
         agent_names(agents="agents")
     assert str(caught.value) == message.format(sys.modules["json"].__file__)
+
+
+def test_a_key_that_can_name_no_model_is_reported(folder: Path) -> None:
+    write(folder, unnamed=AGENT.format("agent_") + "by_name = {'/': agent_}\n")
+    with pytest.raises(StartupError, match=r"^'/' cannot be the name of a model. Choose another key.$"):
+        agent_names("unnamed:by_name")
 
 
 def test_a_folder_that_does_not_exist_is_reported(folder: Path) -> None:

@@ -99,7 +99,7 @@ def test_the_version_is_printed() -> None:
 def test_help_shows_every_option() -> None:
     code, output = run("serve", "--help")
     assert code == 0
-    options = "--host --port --app --config --data --api-key ANTIPHON_API_KEY --no-auth".split()
+    options = "--host --port --app --agents --config --data --api-key ANTIPHON_API_KEY --no-auth --reload".split()
     for option in options:
         assert option in output
 

@@ -54,7 +54,9 @@ class TargetLoader:
         agents: list[Agent] = []
         for target, found in zip(targets, loaded, strict=True):
             if not isinstance(found, Settings) or found != Settings(agents=found.agents):
-                raise StartupError(f"{target} is complete in itself: only agents can be combined with other options.")
+                raise StartupError(
+                    f"{target} is complete in itself: only agents can be combined with another --app or --agents."
+                )
             agents += found.agents
         for folder in folders:
             agents += self.load_folder(folder)
@@ -94,18 +96,11 @@ class TargetLoader:
         """Return the agents of all modules and packages in a folder, and of Xaibo's YAML files."""
         if not folder.is_dir():
             raise StartupError(f"{folder} is not a folder. Check --agents.")
-        folder = folder.resolve()
-        is_package = (folder / "__init__.py").exists()
-        # First, as the folder of a script is.
-        sys.path.insert(0, str(folder.parent if is_package else folder))
         agents: list[Agent] = []
-        for path in sorted(folder.iterdir()):
-            file = path / "__init__.py" if path.is_dir() else path
-            if path.name.startswith(("_", ".")) or file.suffix != ".py" or not file.exists():
-                continue
-            module = import_module(f"{folder.name}.{path.stem}" if is_package else path.stem)
+        for name, file in find_modules(folder := folder.resolve()):
+            module = import_module(name)
             if not module.__file__ or not Path(module.__file__).samefile(file):
-                reason = f"the module '{path.stem}' of {module.__file__ or 'Python'} has the same name"
+                reason = f"the module '{name}' of {module.__file__ or 'Python'} has the same name"
                 raise StartupError(f"{display_path(file)}: {reason}. Rename this file.")
             agents += self.find_agents(module)
         has_yaml = any(path.suffix in (".yml", ".yaml") for path in folder.rglob("*"))
@@ -136,10 +131,12 @@ class TargetLoader:
             return self.wrap(value, name) or None
         return [agent for agents in found for agent in agents] if found and all(found) else None
 
-    def rename(self, value: object, name: str) -> list[Agent]:
-        """Return an object as an agent of a given name; a Xaibo keeps the names of its agents."""
-        agents = self.wrap(value, name)
-        name = to_agent_name(name)
+    def rename(self, value: object, key: str) -> list[Agent]:
+        """Return an object as an agent that is named by a key; a Xaibo keeps the names of its agents."""
+        agents = self.wrap(value, key)
+        name = to_agent_name(key)
+        if agents and not name:
+            raise StartupError(f"'{key}' cannot be the name of a model. Choose another key.")
         if len(agents) != 1 or agents[0].name == name:
             return agents
         renamed = copy.copy(agents[0])
@@ -153,6 +150,19 @@ class TargetLoader:
             with report_import_errors(name):
                 self._loaded[key] = value, wrap_framework_agents(value, name) or []
         return self._loaded[key][1]
+
+
+def find_modules(folder: Path) -> list[tuple[str, Path]]:
+    """Return the names and files of the modules and packages in a folder, which can be imported from now on."""
+    paths = [path for path in sorted(folder.iterdir()) if not path.name.startswith(("_", "."))]
+    modules = [(path.stem, path) for path in paths if path.suffix == ".py"]
+    modules += [(path.name, path / "__init__.py") for path in paths if (path / "__init__.py").exists()]
+    # First on the path, as the folder of a script is.
+    if not (folder / "__init__.py").exists():
+        sys.path.insert(0, str(folder))
+        return modules
+    sys.path.insert(0, str(folder.parent))
+    return [(folder.name, folder / "__init__.py"), *((f"{folder.name}.{name}", file) for name, file in modules)]
 
 
 def load_xaibo_folder(folder: Path) -> list[Agent]:
@@ -185,14 +195,14 @@ def report_import_errors(name: str) -> Generator[None]:
         # The module itself is missing, or one of its packages; otherwise one that it imports.
         if f"{name}.".startswith(f"{missing}."):
             raise StartupError(f"no module '{missing}'. Is {name}.py in this folder?") from None
-        raise StartupError(describe_error(error, install_advice(missing))) from None
+        raise StartupError(describe_error(error, name, install_advice(missing))) from None
     except SyntaxError as error:
         place = f"{display_path(error.filename or name)}, line {error.lineno}"
         raise StartupError(f"{place}: {end_sentence(error.msg)} Correct it.") from None
     except (Exception, SystemExit) as error:  # noqa: BLE001 - a boundary: the code of the user
         ours = isinstance(error, AntiphonError | InvalidValueError)
         reason = str(error) if ours else "".join(traceback.format_exception_only(error)).strip()
-        raise StartupError(describe_error(error, reason)) from None
+        raise StartupError(describe_error(error, name, reason)) from None
 
 
 def install_advice(package: str) -> str:
@@ -203,11 +213,11 @@ def install_advice(package: str) -> str:
     return f"'{root}' is not installed.{advice}"
 
 
-def describe_error(error: BaseException, reason: str) -> str:
+def describe_error(error: BaseException, name: str, reason: str) -> str:
     """Return the file and line of an error in the user's code, the reason, and the lines that led there."""
     own = [frame for frame in traceback.extract_tb(error.__traceback__) if is_user_file(frame.filename)]
     if not own:
-        return end_sentence(reason)
+        return f"{name}: {end_sentence(reason)}"
     places = [f"{display_path(frame.filename)}, line {frame.lineno}" for frame in own]
     lines = [f"{place}: {frame.line}" for place, frame in zip(places, own, strict=True)]
     shown = [own[0].line] if len(own) == 1 else lines

@@ -115,7 +115,6 @@ def serve(  # noqa: PLR0913 - one parameter per option
     Xaibo.
     """
     # Commands import what they need, so that `antiphon --help` does not load the server.
-    from antiphon.cli.reload import serve_with_reload
     from antiphon.cli.serve import ServeOptions, log_to_stderr, serve
 
     options = ServeOptions(
@@ -131,6 +130,8 @@ def serve(  # noqa: PLR0913 - one parameter per option
         drain_seconds=drain_seconds,
     )
     if reload:
+        from antiphon.cli.reload import serve_with_reload
+
         serve_with_reload(options)
     else:
         log_to_stderr()

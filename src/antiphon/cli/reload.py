@@ -27,8 +27,8 @@ WATCHED_SUFFIXES = (".py", ".toml", ".yaml", ".yml")
 NOT_WATCHED = frozenset({"node_modules", "__pycache__", "site-packages"})
 """Folders of files that are not the user's; neither are hidden ones and virtual environments."""
 
-POLL_SECONDS = 0.25
-"""How long the files are left alone between two looks at them, or ten times as long as a look takes."""
+POLL_SECONDS = 0.4
+"""How long to wait between two scans of the files; at least ten times as long as a scan takes."""
 
 RELOAD_DRAIN_SECONDS = 2.0
 """How long running responses may take to finish before a restart, unless --drain-seconds says otherwise."""
@@ -127,7 +127,7 @@ class FileWatcher:
             # Somebody may be saving many files.
             while (later := self._scan()) != versions:
                 versions = later
-                time.sleep(POLL_SECONDS / 5)
+                time.sleep(POLL_SECONDS / 8)
             changed = {path for path, _ in self._versions.items() ^ versions.items()}
             self._versions = versions
             for path in changed:
