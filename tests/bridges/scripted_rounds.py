@@ -1,7 +1,8 @@
 """A model that answers round by round as a test says, and the agent that uses it, both on real servers."""
 
+import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import aclosing, contextmanager
 
 import httpx2
 from openai import AsyncOpenAI
@@ -11,8 +12,10 @@ from antiphon.agents.agent import Agent, Turn, agent
 from antiphon.protocol import parts
 from antiphon.protocol.errors import UpstreamError
 from antiphon.protocol.items import FunctionCall, FunctionCallOutput, Item, Message, Reasoning
+from antiphon.protocol.request import Request
 from antiphon.protocol.response import Response
 from antiphon.server.settings import Settings
+from tests.http_client import WAIT
 from tests.run_server import run_server
 
 Answer = Sequence[object]
@@ -106,3 +109,17 @@ def summarize(items: Sequence[Item]) -> list[tuple[str, ...]]:
             case _:
                 summary.append((item.type,))
     return summary
+
+
+async def leave_at_first_call(served: Agent) -> None:
+    """Read an answer up to its first whole call and leave it; return when no new task runs."""
+    before = asyncio.all_tasks()
+    request = Request.from_message(served.name, "Hi!")
+    async with aclosing(served.stream(Turn(request, request.input))) as answer:
+        async for part in answer:
+            if isinstance(part, parts.Call) and part.complete:
+                break
+    # The SDKs close the connection in a task of its own.
+    async with asyncio.timeout(WAIT):
+        while not asyncio.all_tasks() <= before:
+            await asyncio.sleep(0.01)

@@ -1,10 +1,13 @@
 """Agents of the OpenAI Agents SDK, served: what only this bridge has to get right."""
 
+import asyncio
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from agents.models.interface import Model
+from agents.tracing import Span, Trace, TracingProcessor, set_trace_processors
+from agents.tracing.processors import default_processor
 from pydantic import BaseModel
 
 from agents import (
@@ -25,7 +28,15 @@ from antiphon.protocol import parts
 from antiphon.protocol.errors import UpstreamError
 from antiphon.protocol.items import ExtensionItem, FunctionCall, FunctionCallOutput
 from antiphon.protocol.tools import FunctionTool
-from tests.bridges.scripted_rounds import ScriptedRounds, ask, ask_for_error, openai_client, serve_agent, summarize
+from tests.bridges.scripted_rounds import (
+    ScriptedRounds,
+    ask,
+    ask_for_error,
+    leave_at_first_call,
+    openai_client,
+    serve_agent,
+    summarize,
+)
 
 PLACE = FunctionTool(name="get_place", parameters={"type": "object", "properties": {}})
 
@@ -353,3 +364,48 @@ def test_a_tool_of_the_models_provider_is_an_item(model: ScriptedRounds) -> None
         ask(client, served, "Sure?", previous_response_id=first.id)
     assert summarize(first.output) == [("openai:web_search_call",), ("assistant", "It snows.")]
     assert summarize(model.turns[1].items)[1:3] == summarize(first.output)
+
+
+class TraceRecorder(TracingProcessor):
+    """Records the names of traces."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+
+    def on_trace_start(self, trace: Trace) -> None:
+        self.names.append(trace.name)
+
+    def on_trace_end(self, trace: Trace) -> None: ...
+
+    def on_span_start(self, span: Span[Any]) -> None: ...
+
+    def on_span_end(self, span: Span[Any]) -> None: ...
+
+    def shutdown(self) -> None: ...
+
+    def force_flush(self) -> None: ...
+
+
+def test_traces_are_made_only_if_the_program_wants_them(model: ScriptedRounds) -> None:
+    sdk_model = OpenAIResponsesModel(model="scripted", openai_client=openai_client(model.address))
+    recorder = TraceRecorder()
+    untraced = wrap(sdk_model)
+    set_trace_processors([recorder])
+    try:
+        for served, names in [(untraced, []), (wrap(sdk_model), ["Agent workflow"])]:
+            model.prepare(["Hi."])
+            with serve_agent(served) as client:
+                ask(client, served, "Hi!")
+            assert recorder.names == names
+    finally:
+        set_trace_processors([default_processor()])
+
+
+@pytest.mark.anyio
+async def test_a_run_that_is_left_leaves_no_task_behind(model: ScriptedRounds, sdk_model: Model) -> None:
+    @function_tool
+    async def sleep() -> str:
+        return await asyncio.sleep(600, "late")
+
+    model.prepare([call("sleep")])
+    await leave_at_first_call(wrap(sdk_model, tools=[sleep]))

@@ -1,5 +1,6 @@
 """Agents of pydantic-ai, served: what only this bridge has to get right."""
 
+import asyncio
 import json
 from collections.abc import Iterator
 from typing import Any
@@ -20,7 +21,15 @@ from antiphon.protocol import parts
 from antiphon.protocol.errors import UpstreamError
 from antiphon.protocol.items import ExtensionItem, FunctionCall, FunctionCallOutput, InputImage
 from antiphon.protocol.tools import FunctionTool
-from tests.bridges.scripted_rounds import ScriptedRounds, ask, ask_for_error, openai_client, serve_agent, summarize
+from tests.bridges.scripted_rounds import (
+    ScriptedRounds,
+    ask,
+    ask_for_error,
+    leave_at_first_call,
+    openai_client,
+    serve_agent,
+    summarize,
+)
 
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 PLACE = FunctionTool(name="get_place", parameters={"type": "object", "properties": {}})
@@ -324,3 +333,12 @@ def test_a_tool_of_the_models_provider_is_an_item(model: ScriptedRounds) -> None
     assert json.loads(str(called.get("arguments")))["query"] == "snow"
     assert (output.type, output.get("call_id")) == ("pydantic_ai:native_tool_call_output", called.get("call_id"))
     assert summarize([said]) == [("assistant", "It snows.")]
+
+
+@pytest.mark.anyio
+async def test_a_run_that_is_left_leaves_no_task_behind(model: ScriptedRounds, own_model: OpenAIModel) -> None:
+    async def sleep() -> str:
+        return await asyncio.sleep(600, "late")
+
+    model.prepare([call("sleep")])
+    await leave_at_first_call(wrap(own_model, tools=[sleep]))
