@@ -1,0 +1,18 @@
+"""`assistant` with the OpenAI Agents SDK: the shared cases."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.bridges.cases import AssistantCases
+from tests.bridges.serve_assistant import Assistant, serve_assistant
+
+
+@pytest.fixture(scope="module")
+def assistant() -> Iterator[Assistant]:
+    with serve_assistant("tests.bridges.agents.openai_agents_agent:assistant") as served:
+        yield served
+
+
+class TestOpenAIAgents(AssistantCases):
+    """The shared cases."""
