@@ -101,6 +101,12 @@ def serve(  # noqa: PLR0913 - one parameter per option
             min=0, max=86400, help="How long running responses may take to finish at shutdown.", show_default="25"
         ),
     ] = None,
+    allowed_origins: Annotated[
+        list[str],
+        typer.Option(
+            "--allow-origin", metavar="ORIGIN", help="A web origin whose pages may use the server (may be repeated)."
+        ),
+    ] = [],  # noqa: B006
     reload: Annotated[
         bool, typer.Option("--reload", metavar="", help="Restart when a .py, .toml or .yaml file changes here.")
     ] = False,
@@ -128,6 +134,7 @@ def serve(  # noqa: PLR0913 - one parameter per option
         seal_keys=seal_keys,
         no_auth=no_auth,
         drain_seconds=drain_seconds,
+        allowed_origins=allowed_origins,
     )
     if reload:
         from antiphon.cli.reload import serve_with_reload

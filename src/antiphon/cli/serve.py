@@ -37,6 +37,7 @@ class ServeOptions:
     seal_keys: str | None = field(default=None, repr=False)
     no_auth: bool = False
     drain_seconds: float | None = None
+    allowed_origins: Sequence[str] = ()
 
 
 def serve(options: ServeOptions, listener: socket.socket | None = None) -> None:
@@ -121,7 +122,10 @@ def apply_options(settings: Settings, options: ServeOptions) -> Settings:
         settings = replace(settings, drain_seconds=options.drain_seconds)
     if options.seal_keys is not None:
         settings = replace(settings, seal_keys=parse_encryption_keys(options.seal_keys))
-    return replace(settings, api_key=options.api_key or settings.api_key)
+    origins = settings.allowed_origins
+    if options.allowed_origins:
+        origins = [*origins, *options.allowed_origins]
+    return replace(settings, api_key=options.api_key or settings.api_key, allowed_origins=origins)
 
 
 def parse_encryption_keys(text: str) -> list[str]:

@@ -3,6 +3,7 @@
 app             create_app: routes and middleware
 mounting        Antiphon: the application as a part of another one
 middleware      request ids, authentication, access log; errors as clients see them
+cors            which web pages may use the server
 endpoints/      one module per resource
 streaming/      Server-Sent Events, disconnects, WebSocket lanes
 service         the engine, its running tasks, draining

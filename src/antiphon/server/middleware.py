@@ -27,6 +27,7 @@ from antiphon.protocol.errors import (
 )
 from antiphon.server import asgi
 from antiphon.server.asgi import AsgiApp, DirectWriter, Message, Receive, Scope, Send, WriteChunk
+from antiphon.server.cors import CrossOriginPolicy, Headers
 from antiphon.server.settings import Settings
 from antiphon.store.ids import new_id
 from antiphon.transport.proxy import is_loopback
@@ -85,7 +86,7 @@ class GatewayMiddleware:
     def __init__(self, app: AsgiApp, settings: Settings) -> None:
         self._app = app
         self._api_key = settings.api_key
-        self._allowed_origins = frozenset(settings.allowed_origins)
+        self._cross_origin = CrossOriginPolicy(settings.allowed_origins)
         self._allowed_hosts = frozenset(settings.allowed_hosts)
         self._body_budget = asgi.ByteBudget(settings.total_body_limit)
 
@@ -94,11 +95,14 @@ class GatewayMiddleware:
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
             return
-        response = ResponseSender(scope, asgi.http_send(scope, send))
+        response = ResponseSender(scope, asgi.http_send(scope, send), self._cross_origin.headers(scope))
         share = scope[asgi.BODY_BUDGET_KEY] = asgi.BudgetShare(self._body_budget)
         try:
             self._check_host(scope)
             self._check_origin(scope)
+            if self._cross_origin.is_preflight(scope):
+                await self._cross_origin.answer_preflight(scope, response.send)
+                return
             self._check_api_key(scope)
             await self._app(scope, receive, response.send)
         except asgi.ClientDisconnected as error:
@@ -135,8 +139,8 @@ class GatewayMiddleware:
     def _check_origin(self, scope: Scope) -> None:
         """Reject WebSockets from other web pages; browsers do not apply CORS to them."""
         origin = asgi.header(scope, b"origin") if scope["type"] == "websocket" else None
-        if origin is not None and origin not in self._allowed_origins:
-            message = "WebSockets from this web page are not allowed. Name it in Settings(allowed_origins=[…])."
+        if origin is not None and not self._cross_origin.allows(origin):
+            message = "WebSockets from this web page are not allowed. Name it in allowed_origins."
             raise RequestError(message, type="permission_denied", code="origin_not_allowed")
 
     def _check_api_key(self, scope: Scope) -> None:
@@ -156,11 +160,13 @@ class GatewayMiddleware:
 
 
 class ResponseSender:
-    """Sends one response: adds its request id, records its status and size."""
+    """Sends one response: adds its request id and other headers, records its status and size."""
 
-    def __init__(self, scope: Scope, send: Send) -> None:
+    def __init__(self, scope: Scope, send: Send, headers: Headers) -> None:
         self._scope = scope
         self._send = send
+        self._headers = headers
+        """Headers of every response to this request."""
         self._started_at = time.perf_counter()
         self._size = 0
         self.status = 0
@@ -178,7 +184,7 @@ class ResponseSender:
         if message["type"] in ("http.response.start", "websocket.accept"):
             self.status = message.get("status", SWITCHING_PROTOCOLS)
             line = (b"x-request-id", self.request_id.encode())
-            message = {**message, "headers": [*message.get("headers", ()), line]}
+            message = {**message, "headers": [*message.get("headers", ()), line, *self._headers]}
         elif message["type"] == "websocket.close" and not self.status:
             self.status = 403  # the server sends it when a WebSocket is closed before it is accepted
         else:

@@ -15,6 +15,7 @@ from antiphon.protocol.struct import InvalidValueError
 from antiphon.server.config import tables
 from antiphon.server.config.load import GatewayConfig, load_config
 from antiphon.server.config.tables import NonNegativeInt, NonNegativeSeconds, PositiveInt, PositiveSeconds
+from antiphon.server.cors import check_origins
 from antiphon.transport.connection import Timeouts
 from antiphon.transport.retry import RetryPolicy
 
@@ -114,7 +115,8 @@ class Settings:
     example the name of a proxy in front of it."""
 
     allowed_origins: Sequence[str] = ()
-    """Web origins, as `https://host`, whose scripts may open a WebSocket."""
+    """Web origins, as `https://host`, whose pages may use the server, over HTTP and WebSocket. "*" stands for all,
+    which needs an API key."""
 
     # Less than the 30 seconds after which Kubernetes kills a stopping container.
     drain_seconds: NonNegativeSeconds = 25
@@ -144,6 +146,7 @@ class Settings:
             # A header cannot hold anything else: every client would be locked out.
             reason = "expected ASCII letters, digits and signs without blanks. Choose another key."
             raise InvalidValueError("api_key", reason)
+        check_origins(self.allowed_origins, has_api_key=self.api_key is not None)
         by_name: dict[str, Agent] = {}
         for agent in self.agents:
             if by_name.setdefault(agent.name, agent) is not agent:
@@ -158,8 +161,15 @@ class Settings:
         return settings.with_config(load_config(path, agents=settings.agent_models))
 
     def with_config(self, config: GatewayConfig) -> Self:
-        """Return these settings with the providers and aliases of a configuration."""
-        return replace(self, providers=list(config.providers.values()), keys=config.keys, aliases=config.models)
+        """Return these settings with the providers, aliases and server keys of a configuration."""
+        return replace(
+            self,
+            providers=list(config.providers.values()),
+            keys=config.keys,
+            aliases=config.models,
+            allowed_origins=[*self.allowed_origins, *config.server.get("allowed_origins", ())],
+            list_threads=config.server.get("list_threads", self.list_threads),
+        )
 
     @property
     def ready(self) -> list[str]:

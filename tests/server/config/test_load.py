@@ -41,6 +41,12 @@ best = ["anthropic/claude-x", "fast", "local/big", "local/small"]
 """
 
 
+def test_a_file_adds_origins_to_those_of_the_settings() -> None:
+    config = parse_config('[server]\nallowed_origins = ["https://a.example"]\nlist_threads = true', {})
+    settings = Settings(allowed_origins=["https://b.example"]).with_config(config)
+    assert (settings.allowed_origins, settings.list_threads) == (["https://b.example", "https://a.example"], True)
+
+
 def test_a_file_names_providers_their_models_and_aliases() -> None:
     small = Capabilities(window=8192, max_output_tokens=4096, lacks=frozenset({"images", "json_schema"}))
     config = parse_config(LOCAL, {"LOCAL_KEY": "k"})

@@ -27,7 +27,7 @@ MISTAKES: list[tuple[str, str]] = [
     ("[providers", "this is not TOML: Expected ']' at the end of a table declaration (at end of document)."),
     ("[models]\n\na = = 1", "this is not TOML: Invalid value (at line 3, column 5)."),
     ("[provider.x]", "provider: there is no such key. Did you mean 'providers'?"),
-    ("port = 1", "port: there is no such key. There are models, providers."),
+    ("port = 1", "port: there is no such key. There are models, providers, server."),
     ("providers = 1", 'providers: expected a table, got 1. Write [providers.local] and adapter = "openai" below it.'),
     ("models = []", 'models: expected a table, got an array. Write [models] and fast = "local/small" below it.'),
     (

@@ -36,7 +36,7 @@ class ConfigError(AntiphonError):
 
 @dataclass(frozen=True, kw_only=True)
 class GatewayConfig:
-    """Providers, their API keys, and aliases of models."""
+    """Providers, their API keys, aliases of models, and settings of the server."""
 
     providers: dict[str, Provider] = field(default_factory=dict[str, Provider])
     keys: dict[str, str] = field(default_factory=dict[str, str], repr=False)
@@ -44,6 +44,9 @@ class GatewayConfig:
 
     models: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
     """The models of each alias, in the order in which they are tried."""
+
+    server: Table = field(default_factory=Table)
+    """Settings of the server, by name."""
 
     reasons: dict[str, str] = field(default_factory=dict[str, str])
     """Why a provider is unavailable; includes built-in ones that are not configured."""
@@ -120,7 +123,8 @@ def _build_config(text: Table, environ: Environ, file: Path, agents: Collection[
     for name, value in root.get("models", {}).items():
         with tables.collect_errors(errors):
             targets[name] = tables.parse_alias(name, value)
-    config = GatewayConfig(models=resolve_aliases(targets, {*in_file, *BUILT_IN}, agents, errors))
+    server = tables.check_table(root.get("server", {}), tables.SERVER_KEYS, "server", errors)
+    config = GatewayConfig(models=resolve_aliases(targets, {*in_file, *BUILT_IN}, agents, errors), server=server)
     aliased = {model.partition("/")[0] for names in config.models.values() for model in names}
     for alias in filter(agents.__contains__, config.models):
         config.warnings.append(

@@ -78,7 +78,14 @@ class TableKey(NamedTuple):
 ROOT_KEYS = {
     "providers": TableKey(Table, f"[providers.local] and {EXAMPLE_ADAPTER} below it"),
     "models": TableKey(Table, '[models] and fast = "local/small" below it'),
+    "server": TableKey(Table, '[server] and allowed_origins = ["https://app.example"] below it'),
 }
+SERVER_KEYS = {
+    "allowed_origins": TableKey(list[str], 'allowed_origins = ["https://app.example"]'),
+    "list_threads": TableKey(bool, "list_threads = true"),
+}
+"""The keys of `[server]`: settings of the same names."""
+
 COMMON_KEYS = {
     "adapter": TableKey(NonEmptyText, EXAMPLE_ADAPTER),
     "base_url": TableKey(str, 'base_url = "http://127.0.0.1:9100/v1"'),
