@@ -16,7 +16,7 @@ from tests.protocol.builders import final_response, synthesize, to_json
 from tests.protocol.strategies import part_lists
 from tests.spec.schema_checks import check_event
 
-quick = settings(deadline=None, max_examples=200)
+quick = settings(deadline=None, max_examples=100)
 slow = settings(deadline=None, max_examples=40)
 
 
