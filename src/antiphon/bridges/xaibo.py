@@ -39,7 +39,8 @@ from xaibo.core.models import (
     UsageEvent,
 )
 
-from antiphon.agents.agent import DEFAULT_ENTRY, Agent, Function, Turn
+from antiphon.agents.agent import DEFAULT_ENTRY, Agent, Function
+from antiphon.agents.turn import Turn
 from antiphon.bridges.frameworks import to_agent_name
 from antiphon.bridges.xaibo_messages import Conversation, convert_tool
 from antiphon.protocol import parts
@@ -177,6 +178,8 @@ class Output:
         """Calls that the agent has reported and not executed yet."""
         self.requested_calls: list[LLMFunctionCall] = []
         """Calls of the agent's tools that its language models have made."""
+        self.begun_calls: list[str] = []
+        """The ids of calls that were added before the agent executes them."""
         self.client_must_act = False
         """Whether a tool of the client was called, so that the turn ends before the next call of a model."""
         self._reported, self._observed = TokenCount(), TokenCount()
@@ -245,7 +248,7 @@ class Output:
         match event:
             case ToolCallEvent():
                 self._announced.append(event)
-                await self.add_call(event.id, event.name, event.arguments)
+                await self.begin_call(event.id, event.name, event.arguments)
             case ToolResultEvent():
                 await self.add_result(event.id, describe_result(event))
             case UsageEvent():
@@ -269,6 +272,13 @@ class Output:
             return f"call_{uuid4().hex}"
         calls.remove(found)
         return found.id
+
+    async def begin_call(self, call_id: str, name: str, arguments: object) -> None:
+        """Add a call of the agent, unless it is there already."""
+        if call_id in self.begun_calls:
+            self.begun_calls.remove(call_id)
+        else:
+            await self.add_call(call_id, name, arguments)
 
     async def add_call(self, call_id: str, name: str, arguments: object) -> None:
         await self.put(parts.Call(name=name, arguments=encode(arguments).decode(), call_id=call_id, complete=True))
@@ -342,9 +352,10 @@ class LLMObserver(Observer):
         self._output.requested_calls += own
         if len(own) < len(calls):
             self._output.client_must_act = True
+            # All at once, in the order of the model; the agent begins its own later.
             for call in calls:
-                if call not in own:
-                    await self._output.add_call(call.id, call.name, call.arguments)
+                await self._output.add_call(call.id, call.name, call.arguments)
+            self._output.begun_calls += [call.id for call in own]
             if not own:
                 await self._output.end_turn()
             return response.model_copy(update={"tool_calls": own})
@@ -385,7 +396,7 @@ class ToolObserver(Observer):
         if output.begin_announced(tool_name, parameters):
             return await self._module.execute_tool(tool_name, parameters)
         call_id = output.find_call_id(tool_name, parameters)
-        await output.add_call(call_id, tool_name, parameters)
+        await output.begin_call(call_id, tool_name, parameters)
         try:
             result: ToolResult = await self._module.execute_tool(tool_name, parameters)
         except Exception as error:

@@ -15,7 +15,7 @@ from xaibo.core.models import (
 )
 
 from antiphon.adapters.conversation import split_turns
-from antiphon.agents.agent import Turn
+from antiphon.agents.turn import Turn
 from antiphon.protocol import parts
 from antiphon.protocol.items import (
     Content,

@@ -54,7 +54,7 @@ def run_python(*arguments: str, port: int, cwd: Path, environment: dict[str, str
         process = subprocess.Popen([PYTHON, *arguments], cwd=cwd, stdout=log, stderr=subprocess.STDOUT, env=variables)
         address = f"http://127.0.0.1:{port}"
         try:
-            deadline = time.monotonic() + 30
+            deadline = time.monotonic() + 100
             while not answers(address):
                 if process.poll() is not None or time.monotonic() > deadline:
                     log.seek(0)
