@@ -62,6 +62,10 @@ def sdk_model(request: pytest.FixtureRequest, model: ScriptedRounds) -> Model:
     return kind(model="scripted", openai_client=client)
 
 
+ONE_API = pytest.mark.parametrize("sdk_model", ["responses"], indirect=True)
+"""Marks what has nothing to do with the API of the model."""
+
+
 def call(name: str, arguments: str = "{}") -> parts.Call:
     return parts.Call(name=name, arguments=arguments)
 
@@ -117,6 +121,7 @@ def test_a_choice_of_a_function_reaches_the_model(model: ScriptedRounds, sdk_mod
     assert getattr(model.turns[0].tool_choice, "name", None) == "get_place"
 
 
+@ONE_API
 def test_a_function_that_the_agent_has_too_is_rejected(model: ScriptedRounds, sdk_model: Model) -> None:
     served = wrap(sdk_model)
     with serve_agent(served) as client:
@@ -142,6 +147,7 @@ def test_a_handoff_shows_as_a_call_and_the_next_agent_can_call_the_clients_funct
     assert [tool.name for tool in model.turns[1].functions] == ["get_place", "transfer_to_greeter"]
 
 
+@ONE_API
 def test_an_agent_as_a_tool_counts_its_tokens(model: ScriptedRounds, sdk_model: Model) -> None:
     model.prepare([call("ask_expert", '{"input":"Snow?"}')], ["Yes."], ["Yes, it snows."])
     expert = Agent(name="expert", model=sdk_model).as_tool("ask_expert", "Ask an expert.")
@@ -166,6 +172,7 @@ def test_the_answer_of_an_agent_with_an_output_type_is_json(model: ScriptedRound
     assert model.turns[0].request.text.format.type == "json_schema"
 
 
+@ONE_API
 def test_a_tool_may_give_the_final_answer(model: ScriptedRounds, sdk_model: Model) -> None:
     @function_tool
     async def find_city() -> City:
@@ -291,6 +298,7 @@ def test_an_error_in_the_models_stream_fails_the_response(model: ScriptedRounds,
     assert message.endswith(": the reason")
 
 
+@ONE_API
 def test_too_many_turns_are_a_failure_that_says_so(model: ScriptedRounds, sdk_model: Model) -> None:
     model.prepare([WEATHER_CALL], [WEATHER_CALL])
     served = wrap_agent(Agent(name="bot", model=sdk_model, tools=[get_weather]), max_turns=1)
@@ -299,6 +307,7 @@ def test_too_many_turns_are_a_failure_that_says_so(model: ScriptedRounds, sdk_mo
     assert error == (200, "max_turns_exceeded", "The agent failed: Max turns (1) exceeded")
 
 
+@ONE_API
 def test_an_unknown_tool_is_a_failure_of_the_model(model: ScriptedRounds, sdk_model: Model) -> None:
     model.prepare([call("fly")])
     served = wrap(sdk_model)
@@ -317,6 +326,7 @@ async def reject_output(_context: Any, _agent: Any, _output: Any) -> GuardrailFu
     return GuardrailFunctionOutput(output_info=None, tripwire_triggered=True)
 
 
+@ONE_API
 def test_a_guardrail_says_what_it_rejects(model: ScriptedRounds, sdk_model: Model) -> None:
     served = wrap(sdk_model, input_guardrails=[reject_input])
     with serve_agent(served) as client:
@@ -329,6 +339,7 @@ def test_a_guardrail_says_what_it_rejects(model: ScriptedRounds, sdk_model: Mode
     assert error == (200, "content_filter", "The guardrail 'reject_output' rejected the answer.")
 
 
+@ONE_API
 def test_a_tool_that_needs_an_approval_is_not_run(model: ScriptedRounds, sdk_model: Model) -> None:
     @function_tool(needs_approval=True)
     async def launch() -> str:
@@ -341,6 +352,7 @@ def test_a_tool_that_needs_an_approval_is_not_run(model: ScriptedRounds, sdk_mod
     assert [warning.code for warning in response.warnings or []] == ["unanswered_call"]
 
 
+@ONE_API
 def test_the_context_is_made_from_the_turn(model: ScriptedRounds, sdk_model: Model) -> None:
     @function_tool
     async def get_user(wrapper: RunContextWrapper[str]) -> str:

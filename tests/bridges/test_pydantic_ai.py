@@ -63,6 +63,10 @@ def make_model(model: ScriptedRounds, kind: type[OpenAIModel] = OpenAIResponsesM
     return kind("scripted", provider=OpenAIProvider(openai_client=openai_client(model.address)))
 
 
+ONE_API = pytest.mark.parametrize("own_model", ["responses"], indirect=True)
+"""Marks what has nothing to do with the API of the model."""
+
+
 def call(name: str, arguments: str = "{}") -> parts.Call:
     return parts.Call(name=name, arguments=arguments)
 
@@ -123,6 +127,7 @@ def test_a_tool_choice_reaches_the_model(model: ScriptedRounds, own_model: OpenA
     assert model.turns[0].tool_choice != "auto"
 
 
+@ONE_API
 def test_a_function_that_the_agent_has_too_is_rejected(model: ScriptedRounds, own_model: OpenAIModel) -> None:
     served = wrap(own_model)
     with serve_agent(served) as client:
@@ -225,6 +230,14 @@ def test_reasoning_comes_back_to_the_model_that_made_it(model: ScriptedRounds) -
     assert "secret" in [getattr(item, "encrypted_content", None) for item in model.turns[1].items]
 
 
+def test_raw_reasoning_is_shown(model: ScriptedRounds) -> None:
+    model.prepare([parts.Reasoning("Hm, "), parts.Reasoning("snow?"), "Hi."])
+    served = wrap(make_model(model))
+    with serve_agent(served) as client:
+        response = ask(client, served, "Hi!")
+    assert summarize(response.output) == [("reasoning", "Hm, snow?"), ("assistant", "Hi.")]
+
+
 @pytest.mark.parametrize("status", [401, 429, 503])
 def test_an_error_of_the_model_keeps_its_status(model: ScriptedRounds, own_model: OpenAIModel, status: int) -> None:
     model.prepare([UpstreamError("the reason", status=status)])
@@ -251,6 +264,7 @@ def test_models_that_all_fail_are_one_error(model: ScriptedRounds) -> None:
     assert (status, message) == (429, "The agent's model failed: second")
 
 
+@ONE_API
 def test_a_limit_of_the_agent_is_a_failure_that_says_so(model: ScriptedRounds, own_model: OpenAIModel) -> None:
     model.prepare([WEATHER_CALL])
     served = wrap_agent(Agent(own_model, name="bot", tools=[get_weather]), usage_limits=UsageLimits(request_limit=1))
@@ -260,6 +274,7 @@ def test_a_limit_of_the_agent_is_a_failure_that_says_so(model: ScriptedRounds, o
     assert "request_limit of 1" in message
 
 
+@ONE_API
 def test_a_tool_that_gives_up_is_a_failure_of_the_model(model: ScriptedRounds, own_model: OpenAIModel) -> None:
     async def find_city() -> str:
         raise ModelRetry("Not here.")
@@ -272,6 +287,7 @@ def test_a_tool_that_gives_up_is_a_failure_of_the_model(model: ScriptedRounds, o
     assert "find_city" in message
 
 
+@ONE_API
 def test_a_tool_that_needs_an_approval_is_not_run(model: ScriptedRounds, own_model: OpenAIModel) -> None:
     model.prepare([call("launch"), call("get_place")])
     agent = Agent(own_model, name="bot")
@@ -286,6 +302,7 @@ def test_a_tool_that_needs_an_approval_is_not_run(model: ScriptedRounds, own_mod
     assert [warning.code for warning in response.warnings or []] == ["unanswered_call"]
 
 
+@ONE_API
 def test_the_dependencies_are_made_from_the_turn(model: ScriptedRounds, own_model: OpenAIModel) -> None:
     async def get_user(context: RunContext[str]) -> str:
         return context.deps
@@ -313,6 +330,7 @@ def test_an_image_from_a_tool_is_in_its_output(model: ScriptedRounds) -> None:
     assert len(model.turns) == 3
 
 
+@ONE_API
 def test_a_conversation_without_a_question_is_rejected(model: ScriptedRounds, own_model: OpenAIModel) -> None:
     served = wrap(own_model)
     with serve_agent(served) as client:

@@ -279,7 +279,9 @@ class AgentRun:
     def _end(self, key: str, part: ModelResponsePart) -> Iterator[Part]:
         match part:
             case ThinkingPart():
-                yield parts.Reasoning(key=key, encrypted_content=seal_thinking(part))
+                # OpenAI's models keep raw reasoning apart from its summary, and do not stream it.
+                raw = cast("list[str]", (part.provider_details or {}).get("raw_content") or [])
+                yield parts.Reasoning("".join(raw), key, encrypted_content=seal_thinking(part))
             case ToolCallPart() if key not in self._output_keys:
                 # Arguments that come as an object come whole.
                 arguments = part.args_as_json_str() if isinstance(part.args, dict) else ""
