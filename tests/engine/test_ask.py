@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -12,17 +12,19 @@ from antiphon.agents.agent import Agent, agent
 from antiphon.agents.ask import Answer
 from antiphon.agents.demo import demo, echo
 from antiphon.agents.turn import Turn
+from antiphon.engine.compaction import compact
 from antiphon.engine.engine import Engine
 from antiphon.engine.models import Models
 from antiphon.protocol import parts
 from antiphon.protocol.checker import find_violations
 from antiphon.protocol.errors import ErrorPayload, RequestError, UpstreamError
-from antiphon.protocol.items import FunctionCall, FunctionCallOutput, Message, Reasoning, user_message
+from antiphon.protocol.items import FunctionCall, FunctionCallOutput, Item, Message, Reasoning, user_message
 from antiphon.protocol.request import Request
 from antiphon.protocol.response import Response
 from antiphon.protocol.tools import FunctionTool
 from antiphon.store.base import IdempotencyRecord
 from antiphon.store.memory import MemoryStore
+from antiphon.wire.openresponses import decode_compact
 from tests.engine.recording_sink import RecordingSink
 
 pytestmark = pytest.mark.anyio
@@ -416,6 +418,22 @@ async def test_sealed_reasoning_can_be_passed_on_and_sent_back() -> None:
     assert all(str(sealed).startswith("ant1_") for sealed in signatures[:2])
     assert signatures[2:] == ["signature", UNSET, UNSET, "signature"]
     assert texts == [["Hm. Yes."]] * 6
+
+
+async def test_a_compactor_and_an_agent_without_one_can_ask() -> None:
+    @agent("with")
+    async def with_compactor(turn: Turn) -> None: ...
+
+    @with_compactor.compactor
+    async def summarize(items: Sequence[Item], turn: Turn) -> str:
+        return (await turn.ask("echo", f"{len(items)} items")).text
+
+    for asking in (with_compactor, router):
+        engine = make_engine(asking)
+        request = decode_compact({"model": asking.name, "input": "one two"})
+        resource = await compact(engine, request)
+        assert resource.output[-1].type == "compaction"
+        assert resource.usage.total_tokens > 0
 
 
 async def test_outside_of_a_server_ask_is_a_clear_error() -> None:

@@ -105,7 +105,9 @@ class Turn:
         answer raises RequestError or UpstreamError.
         """
         if self.asker is None:
-            raise RuntimeError("turn.ask works in an agent that a server runs; this turn was made by hand, or counts.")
+            raise RuntimeError(
+                "turn.ask works in an agent that a server runs, not in one made by hand or counted only."
+            )
         if unsupported := UNSUPPORTED_FIELDS & fields.keys():
             name = min(unsupported)
             raise TypeError(f"turn.ask has no '{name}': the answer is streamed to the agent, and never stored.")

@@ -6,11 +6,13 @@ conversation, and not about a transcript, so that it reads what it read before.
 
 import dataclasses
 from collections.abc import Sequence
+from functools import partial
 
 from msgspec import UNSET
 from msgspec.structs import asdict, replace
 
 from antiphon.agents.turn import Turn
+from antiphon.engine.ask import open_asker
 from antiphon.engine.engine import ANONYMOUS, Caller, Engine
 from antiphon.engine.fallback import Fallback
 from antiphon.engine.models import Model, PartSink
@@ -55,7 +57,7 @@ async def compact(engine: Engine, request: CompactRequest, caller: Caller = ANON
     summary_request = Request(**asdict(request), truncation="auto")
     candidates = await engine.prepare_candidates(summary_request, caller)
     initial = Response.new(candidates[0].request, id=engine.ids("resp"), created_at=int(engine.clock()))
-    fallback = SummaryFallback(candidates, initial.id)
+    fallback = SummaryFallback(candidates, initial.id, partial(open_asker, engine, caller, ()))
     run = Run(fallback.answer, fallback.turn, Synth(initial, ids=engine.ids, clock=engine.clock))
     response = await run.execute()
     if run.error:

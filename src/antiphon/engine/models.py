@@ -22,7 +22,7 @@ from antiphon.protocol.context import estimate_item
 from antiphon.protocol.errors import RequestError, UpstreamError, suggest_closest
 from antiphon.protocol.events import Event
 from antiphon.protocol.fast_text import TextFastPath
-from antiphon.protocol.items import Item
+from antiphon.protocol.items import FunctionCallOutput, Item
 from antiphon.protocol.parts import Part
 
 if TYPE_CHECKING:
@@ -270,7 +270,10 @@ async def limit_output(answer: AsyncGenerator[Part], max_tokens: int) -> AsyncGe
                 fitting, room = take_prefix(text, room)
                 if fitting != text:
                     truncated[field] = fitting
-            if isinstance(part, parts.Whole):
+            # The output of an agent's own tool is nothing that the agent has written.
+            if isinstance(part, parts.Whole | parts.ItemState) and isinstance(part.item, FunctionCallOutput):
+                pass
+            elif isinstance(part, parts.Whole):
                 room -= CHARACTERS_PER_TOKEN * estimate_item(part.item)
             elif isinstance(part, parts.ItemState):
                 # Each state shows the whole item, so only what is new counts.

@@ -25,7 +25,7 @@ from antiphon.protocol.errors import (
 )
 from antiphon.protocol.events import Event
 from antiphon.protocol.fast_text import TextFastPath
-from antiphon.protocol.items import CUSTOM_TOOL_CALL, ExtensionItem, FunctionCall
+from antiphon.protocol.items import CUSTOM_TOOL_CALL, ExtensionItem, FunctionCall, FunctionCallOutput
 from antiphon.protocol.parts import Part
 from antiphon.protocol.request import Request, TextFormat
 from antiphon.protocol.response import Response
@@ -429,7 +429,8 @@ class Run:
             self._synth.feed(parts.Usage(input_tokens=input_tokens))
         if known.output_tokens is None:
             limit = turn.request.max_output_tokens
-            output_tokens = min(context.estimate_items(self.response.output), limit or sys.maxsize)
+            written = (item for item in self.response.output if not isinstance(item, FunctionCallOutput))
+            output_tokens = min(context.estimate_items(written), limit or sys.maxsize)
             self._synth.feed(parts.Usage(output_tokens=output_tokens))
         message = "The model did not count its tokens; these are estimates."
         self._synth.feed(parts.Warn("usage_estimated", message, "usage"))

@@ -54,6 +54,14 @@ async def forgetful(turn: Turn) -> AsyncIterator[object]:
         yield FunctionCall(call_id="own", name="search", arguments="{}")
 
 
+@worker.entry("reader")
+async def reader(turn: Turn) -> AsyncIterator[object]:
+    """Reads a long page with a tool of its own."""
+    yield FunctionCall(call_id="r", name="read", arguments="{}")
+    yield FunctionCallOutput(call_id="r", output="word " * 1000)
+    yield "Long."
+
+
 @pytest.fixture(scope="module")
 def address() -> Iterator[str]:
     with run_server(Settings(agents=[worker])) as address:
@@ -122,6 +130,12 @@ def test_a_tool_choice_concerns_the_clients_tools_only(address: str, choice: Jso
     assert summarize(response["output"]) == [*SEARCHED, *expected]
     codes = [warning["code"] for warning in response.get("antiphon:warnings", []) if "usage" not in warning["code"]]
     assert codes == (["parallel_call"] if "parallel_tool_calls" in choice else [])
+
+
+def test_the_output_of_an_own_tool_does_not_count_as_output_of_the_agent(address: str) -> None:
+    response = post_response(address, model="worker/reader", max_output_tokens=32).json()
+    assert response["status"] == "completed"
+    assert response["usage"]["output_tokens"] < 32
 
 
 def test_own_calls_alone_do_not_satisfy_a_required_call(address: str) -> None:
