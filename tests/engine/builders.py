@@ -48,10 +48,10 @@ class FailingStore(MemoryStore):
         self._fail()
         return await super().end(response, tenant=tenant)
 
-    async def claim(self, id: str, *, tenant: str = "") -> int | None:
+    async def claim(self, id: str, *, tenant: str = "", queued: bool = False) -> int | None:
         """Claim a response, unless it fails."""
         self._fail()
-        return await super().claim(id, tenant=tenant)
+        return await super().claim(id, tenant=tenant, queued=queued)
 
 
 def make_engine(function: Function, store: Store | None = None, **options: Any) -> Engine:

@@ -5,10 +5,13 @@ A test module defines a fixture named `store`, and inherits from StoreContract.
 
 from tests.store.conversations_contract import ConversationsContract
 from tests.store.feed_contract import FeedContract
+from tests.store.queue_contract import QueueContract
 from tests.store.responses_contract import ResponsesContract
 from tests.store.retention_contract import RetentionContract
 from tests.store.threads_contract import ThreadsContract
 
 
-class StoreContract(ResponsesContract, RetentionContract, FeedContract, ConversationsContract, ThreadsContract):
+class StoreContract(
+    ResponsesContract, RetentionContract, QueueContract, FeedContract, ConversationsContract, ThreadsContract
+):
     """The complete contract."""

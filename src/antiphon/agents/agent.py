@@ -58,6 +58,7 @@ class Agent:
         framework: str | None = None,
         window: int | None = None,
         counts_tokens: bool = False,
+        idempotent: bool = False,
     ) -> None:
         # A slash separates the agent from its entry, and a model name is printed in logs.
         if not name or "/" in name or not name.isprintable() or " " in name:
@@ -72,6 +73,8 @@ class Agent:
         self.window = window
         self.counts_tokens = counts_tokens
         """Whether it obeys `max_output_tokens` itself; otherwise the engine ends its answer at the limit."""
+        self.idempotent = idempotent
+        """Whether a run that was interrupted before its output may be repeated, because it has no effects elsewhere."""
         self.origin = name
         """Who can read its sealed reasoning: every model of the same origin, and no other."""
         self.entries: dict[str, Function] = {DEFAULT_ENTRY: function}
@@ -153,7 +156,7 @@ class Agent:
         return None if self._counter is None else cast("int", await _call_function(self._counter, (turn,), threads))
 
 
-def agent(
+def agent(  # noqa: PLR0913 - one keyword per property of an agent
     name: str,
     *,
     description: str | None = None,
@@ -161,6 +164,7 @@ def agent(
     owned_by: str = "antiphon",
     window: int | None = None,
     counts_tokens: bool = False,
+    idempotent: bool = False,
 ) -> Callable[[Function], Agent]:
     """Turn a function into a model.
 
@@ -169,6 +173,8 @@ def agent(
 
     `window` is how many tokens it can read. With `counts_tokens` the agent obeys `max_output_tokens` itself: it stops
     in time and yields `Finish("length")`. Otherwise the engine estimates the tokens and ends the answer at the limit.
+    An `idempotent` agent has no effects elsewhere: a background run whose process was interrupted before the first
+    output is repeated instead of failed.
     """
     if inspect.isfunction(name):  # pyright: ignore[reportUnnecessaryComparison]
         raise InvalidValueError("", f"'{name.__name__}' has @agent without a name. Write @agent('{name.__name__}').")
@@ -180,6 +186,7 @@ def agent(
         owned_by=owned_by,
         window=window,
         counts_tokens=counts_tokens,
+        idempotent=idempotent,
     )
 
 

@@ -48,14 +48,20 @@ Work = Callable[[], Coroutine[object, object, object]]
 
 
 class Background:
-    """The background responses that this process runs."""
+    """The background responses that this process runs, or that wait here for a free slot.
+
+    What waits is in the store's queue, from which any other process with a free slot may take it.
+    """
 
     def __init__(self, store: Store, clock: Callable[[], float], slots: int) -> None:
         self._store = store
         self._clock = clock
+        self._free = slots
         self._slots = asyncio.Semaphore(slots)
         self._max_jobs = slots + MAX_WAITING
         self._jobs: dict[str, asyncio.Task[None]] = {}
+        self.claims: dict[str, int] = {}
+        """The epochs of the responses that are being made here."""
 
     @property
     def full(self) -> bool:
@@ -77,7 +83,12 @@ class Background:
         try:
             await announce()
             async with self._slots:
-                await work()
+                self._free -= 1
+                try:
+                    await work()
+                finally:
+                    self._free += 1
+                    self.claims.pop(id, None)
         except FencedError:
             logger.info("%s is made by someone else, or has ended", id)
         except Exception as error:
@@ -86,6 +97,24 @@ class Background:
             drop_tracebacks(error)
             if stored := await self._store.find(id, tenant=tenant):
                 await self.end_orphan(stored, INTERNAL_ERROR, tenant=tenant)
+
+    @property
+    def room(self) -> int:
+        """How many more responses of the store's queue may run here."""
+        return max(0, self._free - (len(self._jobs) - len(self.claims)))
+
+    async def stop_lost(self) -> None:
+        """Stop the responses that another process has taken over, cancelled or deleted."""
+        if self.claims:
+            for id in await self._store.find_lost(list(self.claims.items())):
+                self.stop(id)
+
+    def release_waiting(self) -> None:
+        """Take no more work: what waits here for a slot stays in the store's queue, for another process."""
+        self._free = -self._max_jobs
+        for id, job in self._jobs.items():
+            if id not in self.claims:
+                _cancel_once(job)
 
     async def cancel(self, stored: StoredResponse, *, tenant: str) -> Response:
         """Cancel a response, unless it has ended; return it as it ended, at the latest after some seconds."""
@@ -102,7 +131,7 @@ class Background:
         return (found or stored).response
 
     def stop(self, id: str) -> None:
-        """Stop a response that was deleted."""
+        """Stop a response that was deleted or taken over."""
         if job := self._jobs.get(id):
             _cancel_once(job)
 

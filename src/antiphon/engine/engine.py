@@ -4,6 +4,7 @@ Foreground responses are `create_run`, background responses are `submit`.
 """
 
 import asyncio
+import logging
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable
@@ -16,7 +17,7 @@ from msgspec.structs import replace
 
 from antiphon.agents.turn import Turn
 from antiphon.engine.ask import open_asker
-from antiphon.engine.background import Background, EventLog, retry_store
+from antiphon.engine.background import Background, EventLog, decode_stored_request, follow_events, retry_store
 from antiphon.engine.fallback import Candidate, Fallback
 from antiphon.engine.models import EventSink, Model, Models, PartSink
 from antiphon.engine.persistence import (
@@ -50,7 +51,12 @@ from antiphon.store.base import (
 from antiphon.store.ids import new_id
 from antiphon.store.memory import MemoryStore
 
+logger = logging.getLogger("antiphon.engine")
+
 T = TypeVar("T")
+
+MAX_ATTEMPTS = 3
+"""How often a background response may be taken from the queue: a model may be what ended the process."""
 
 
 class Caller(Struct, frozen=True):
@@ -175,41 +181,81 @@ class Engine:
             raise error.with_retry_after(1)
         fallback, synth, persistence = await self._prepare(request, caller)
         await self._persist_beginning(persistence, request, key)
-        self._start_background(fallback, synth, persistence, announced=False)
+        self._start_background(fallback, synth, persistence)
         return persistence.response
 
-    async def resubmit(self, request: Request, stored: StoredResponse, tenant: str) -> None:
-        """Start a background response that was queued when the server stopped."""
-        prepared = await self._prepare(request, Caller(tenant), response=stored.response)
-        self._start_background(*prepared, announced=stored.last_sequence >= 0)
+    async def poll_queue(self) -> None:
+        """Stop what this process has lost, and run what waits in the store's queue, as far as there is room."""
+        await self.background.stop_lost()
+        if room := self.background.room:
+            for tenant, stored in await self.store.claim_queued(room):
+                self.background.start(
+                    stored.response.id, do_nothing, partial(self._run_claimed, stored, tenant), tenant=tenant
+                )
 
-    def _start_background(
-        self, fallback: Fallback, synth: Synth, persistence: ResponsePersistence, *, announced: bool
-    ) -> None:
-        """Log the first events at once, unless `announced`; run when a slot is free."""
+    def can_repeat(self, stored: StoredResponse) -> bool:
+        """Tell whether a response that was begun may be made again: by providers, and agents that allow it."""
+        if not stored.request or stored.attempts >= MAX_ATTEMPTS:
+            return False
+        try:
+            models = self.models.find(decode_stored_request(stored).model or "")
+        except ValueError:
+            return False
+        return bool(models) and all(model.idempotent for model in models)
+
+    def _start_background(self, fallback: Fallback, synth: Synth, persistence: ResponsePersistence) -> None:
+        """Log the first events at once; run when a slot is free, unless another process has taken it."""
         id, tenant = persistence.response.id, persistence.tenant
         start = synth.start()
 
         async def announce() -> None:
-            if not announced:
-                await EventLog(self.store, id, 0, -1, tenant=tenant).append(start)
+            await EventLog(self.store, id, 0, -1, tenant=tenant).append(start)
 
         async def work() -> None:
-            epoch = await retry_store(id, lambda: self.store.claim(id, tenant=tenant))
-            if epoch is None:
-                return
-            log = EventLog(self.store, id, epoch, len(start) - 1, tenant=tenant)
-
-            async def persist_end(events: list[Event], response: Response) -> list[Event]:
-                await log.append(events, response)
-                persistence.cache_context(response)
-                return []  # they are in the log already
-
-            run = Run(fallback.answer, fallback.turn, synth, log, persist_end, max_output=self.answer_bytes)
-            run.answering = True  # a background response never becomes an HTTP error
-            await log.append_during(run.execute())
+            epoch = await retry_store(id, lambda: self.store.claim(id, tenant=tenant, queued=True))
+            if epoch == 1:
+                await self._run_background(fallback, synth, persistence, epoch, len(start) - 1)
+            elif epoch and (stored := await retry_store(id, lambda: self.store.find(id, tenant=tenant))):
+                await self._run_claimed(stored, tenant)  # another process had it meanwhile
 
         self.background.start(id, announce, work, tenant=tenant)
+
+    async def _run_claimed(self, stored: StoredResponse, tenant: str) -> None:
+        """Run a response of the store's queue, perhaps after a process that was interrupted before its output."""
+        id = stored.response.id
+        self.background.claims[id] = stored.epoch
+        try:
+            request = decode_stored_request(stored)
+            prepared = await retry_store(id, lambda: self._prepare(request, Caller(tenant), response=stored.response))
+        except (RequestError, ValueError) as error:
+            logger.warning("%s cannot be run any more: %s", id, error)
+            await self.background.end_orphan(stored, SERVER_STOPPED_ERROR, tenant=tenant)
+            return
+        _, synth, _ = prepared
+        logged = [event async for batch in follow_events(self.store, id, tenant=tenant, wait=False) for event in batch]
+        if logged:
+            synth.resume(logged)
+        else:
+            logged = synth.start()
+            await EventLog(self.store, id, stored.epoch, -1, tenant=tenant).append(logged)
+        await self._run_background(*prepared, stored.epoch, logged[-1].sequence_number)
+
+    async def _run_background(
+        self, fallback: Fallback, synth: Synth, persistence: ResponsePersistence, epoch: int, last: int
+    ) -> None:
+        """Run a response that this process has claimed, after the last number in its log."""
+        id, tenant = persistence.response.id, persistence.tenant
+        self.background.claims[id] = epoch
+        log = EventLog(self.store, id, epoch, last, tenant=tenant)
+
+        async def persist_end(events: list[Event], response: Response) -> list[Event]:
+            await log.append(events, response)
+            persistence.cache_context(response)
+            return []  # they are in the log already
+
+        run = Run(fallback.answer, fallback.turn, synth, log, persist_end, max_output=self.answer_bytes)
+        run.answering = True  # a background response never becomes an HTTP error
+        await log.append_during(run.execute())
 
     async def _persist_beginning(
         self, persistence: ResponsePersistence, request: Request, key: tuple[str, str] | None
@@ -381,6 +427,10 @@ def conversation_busy_error() -> RequestError:
     """Return the error for a second response at once in a conversation."""
     message = "Another response is being made in this conversation. Try again when it has ended."
     return RequestError(message, param="conversation", code="conversation_busy", status=409).with_retry_after(1)
+
+
+async def do_nothing() -> None:
+    """Do nothing: a response of the queue was announced before."""
 
 
 async def answer_nothing(turn: Turn, sink: PartSink) -> None:

@@ -6,10 +6,11 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from antiphon.engine.background import decode_stored_request
+from antiphon.engine.background import follow_events
 from antiphon.engine.engine import Engine
 from antiphon.engine.run import CHECKPOINT_SECONDS, NOT_STORED_ERROR, SERVER_STOPPED_ERROR
-from antiphon.protocol.errors import RequestError, StoreError
+from antiphon.protocol.errors import StoreError
+from antiphon.protocol.events import ResponseCreated, ResponseInProgress, ResponseQueued
 from antiphon.store.base import StoredResponse
 
 logger = logging.getLogger("antiphon.engine")
@@ -30,17 +31,21 @@ CLOCK_TOLERANCE = 60.0
 CLOCK_SETTLE_SECONDS = 3600.0
 """How long nothing is removed after the wall clock was set: a wrong time is mostly corrected soon."""
 
+POLL_SECONDS = 0.5
+"""How often a process looks for queued responses, and for those that another process has taken over."""
+
+RECOVER_SECONDS = 5.0
+"""How often a process looks for the responses of processes that are gone."""
+
+ANNOUNCEMENTS = (ResponseCreated, ResponseQueued, ResponseInProgress)
+"""The events before any output."""
+
 CHECKPOINT_PAUSES = 20
 """The least pause between two checkpoints, in multiples of the time that one takes."""
 
 
 class Maintenance:
-    """Recovers unfinished responses at start-up, removes expired data and writes checkpoints periodically.
-
-    `lock_folder` tells whether this process may recover them: another server on the same folder may
-    run them. It is asked again before each sweep, until that server is gone. Which server runs a response is not
-    stored: with a third one on the folder, the server that takes over ends the responses of that one too.
-    """
+    """Recovers unfinished responses at start-up, removes expired data and writes checkpoints periodically."""
 
     def __init__(
         self,
@@ -49,36 +54,33 @@ class Maintenance:
         clock: Callable[[], float] = time.time,
         *,
         monotonic: Callable[[], float] = time.monotonic,
-        lock_folder: Callable[[], bool] = lambda: True,
     ) -> None:
         self._engine = engine
         self._retention = retention
         self._clock = clock
         self._monotonic = monotonic
-        self._lock_folder = lock_folder
-        self._recovered = False
+        self._is_first_recovery = True
         self._clock_offset = clock() - monotonic()
         self._sweep_allowed_at = monotonic()
         self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
-        """Recover unfinished responses, if the folder is ours; then sweep and write checkpoints periodically."""
+        """Recover unfinished responses and run queued ones; then do this and the other work periodically."""
         await self.recover()
-        sweep = (self.recover, self.end_orphans, self.sweep)
+        await self._engine.poll_queue()
         self._tasks = [
-            asyncio.create_task(_repeat(self._retention.sweep_seconds, *sweep)),
+            asyncio.create_task(_repeat(POLL_SECONDS, self._engine.poll_queue)),
+            asyncio.create_task(_repeat(min(RECOVER_SECONDS, self._retention.sweep_seconds), self.recover)),
+            asyncio.create_task(_repeat(self._retention.sweep_seconds, self.end_orphans, self.sweep)),
             asyncio.create_task(_repeat(CHECKPOINT_SECONDS / 2, self.write_checkpoints)),
         ]
 
     async def recover(self) -> None:
-        """Recover unfinished responses, once, when the folder is ours."""
-        if self._recovered or not self._lock_folder():
-            return
-        for tenant, stored in await self._engine.store.list_unfinished():
-            # After a takeover from another server, our own responses are among them.
+        """Recover the unfinished responses of processes that are gone; the first time also those of this one."""
+        own, self._is_first_recovery = self._is_first_recovery, False
+        for tenant, stored in await self._engine.store.take_abandoned(own=own):
             if not self._engine.is_running(stored.response.id, tenant):
                 await self._recover(tenant, stored)
-        self._recovered = True
 
     async def stop(self) -> None:
         """Stop the periodic work and the background responses, and close the store."""
@@ -89,19 +91,20 @@ class Maintenance:
         await self._engine.store.close()
 
     async def _recover(self, tenant: str, stored: StoredResponse) -> None:
-        """Run a queued response, end any other as failed; raises StoreError if the store fails."""
-        # Epoch 0: no worker has begun, so that running it now repeats no side effect.
-        if stored.epoch == 0 and stored.request:
-            try:
-                await self._engine.resubmit(decode_stored_request(stored), stored, tenant)
-            except (RequestError, ValueError) as error:
-                logger.warning("%s cannot be run any more: %s", stored.response.id, error)
-            except Exception:
-                # A process boundary: no single row may keep the server from starting.
-                logger.exception("%s cannot be resumed", stored.response.id)
-            else:
+        """Give a response back to the queue if nobody has seen its output; end any other as failed."""
+        engine, id = self._engine, stored.response.id
+        if engine.can_repeat(stored) and await self._has_no_output(id, tenant):
+            epoch = await engine.store.claim(id, tenant=tenant)
+            if epoch is not None and await engine.store.requeue(id, epoch, tenant=tenant):
+                logger.warning("%s was interrupted before its output, and is made again", id)
                 return
-        await self._engine.background.end_orphan(stored, SERVER_STOPPED_ERROR, tenant=tenant)
+        await engine.background.end_orphan(stored, SERVER_STOPPED_ERROR, tenant=tenant)
+
+    async def _has_no_output(self, id: str, tenant: str) -> bool:
+        async for batch in follow_events(self._engine.store, id, tenant=tenant, wait=False):
+            if not all(isinstance(event, ANNOUNCEMENTS) for event in batch):
+                return False
+        return True
 
     async def end_orphans(self) -> None:
         """End the responses that nobody runs, such as those whose end could not be stored."""

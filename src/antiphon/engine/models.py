@@ -120,6 +120,8 @@ class Model(ABC):
     """Whether Hashbrown's threads are stored for it."""
     is_agent: bool = False
     """Whether it may run tools of its own, which the client does not offer, and ask other models."""
+    idempotent: bool = False
+    """Whether an answer may be made again after an interruption, before anybody has seen any of it."""
     warns_of_unused_fields: bool = False
     """Whether it warns of unknown request fields itself, since some reach its provider."""
 
@@ -171,6 +173,7 @@ class AgentModel(Model):
         self._limits = limits
         self.name, self.entry = agent.name, entry
         self.window, self.origin = agent.window, agent.origin
+        self.idempotent = agent.idempotent
 
     async def answer(self, turn: Turn, sink: PartSink) -> None:
         try:

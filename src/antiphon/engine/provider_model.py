@@ -172,6 +172,7 @@ class ProviderModel(Model):
     """One model of a provider."""
 
     warns_of_unused_fields = True
+    idempotent = True
 
     def __init__(self, client: ProviderClient, model: str, *, short_retries: bool = False) -> None:
         self._client = client

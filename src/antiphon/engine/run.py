@@ -256,7 +256,10 @@ class Run:
         """Produce the response; raises an error with a status that comes before any answer."""
         try:
             synth = self._synth
-            self._emit(synth.mark_in_progress() if synth.started else synth.start())
+            if not synth.started:
+                self._emit(synth.start())
+            elif synth.response.status == "queued":
+                self._emit(synth.mark_in_progress())
             try:
                 await self._execute()
             except Exception as error:

@@ -24,7 +24,6 @@ from antiphon.server.provider_probe import ProviderModelList
 from antiphon.server.settings import Settings
 from antiphon.store.base import Store
 from antiphon.store.memory import MemoryStore
-from antiphon.store.sqlite.database import FolderLock
 from antiphon.store.sqlite.store import SqliteStore
 from antiphon.transport.client import HttpClient
 from antiphon.transport.connection import Timeouts
@@ -71,7 +70,6 @@ class Service:
         self._lock = asyncio.Lock()
         self._engine: Engine | None = None
         self._maintenance: Maintenance | None = None
-        self._folder_lock: FolderLock | None = None
         self._tasks: set[asyncio.Task[object]] = set()
 
     @property
@@ -90,7 +88,7 @@ class Service:
         if self._engine is None:
             async with self._lock:
                 if self._engine is None:
-                    self._engine = await self._start()
+                    self._engine = await self._create_engine()
         return self._engine
 
     async def check_store(self) -> None:
@@ -98,16 +96,6 @@ class Service:
         await self.engine()
         if self.settings.responses_dir is not None:
             await asyncio.to_thread(check_writable, self.settings.responses_dir)
-
-    async def _start(self) -> Engine:
-        if self.settings.responses_dir is not None:
-            self._folder_lock = FolderLock(Path(self.settings.responses_dir))
-        try:
-            return await self._create_engine()
-        except StoreError:
-            # The next request tries again, in this process or in another one.
-            self._unlock_folder()
-            raise
 
     async def _create_engine(self) -> Engine:
         settings = self.settings
@@ -122,25 +110,13 @@ class Service:
             answer_bytes=settings.answer_bytes,
         )
         retention = Retention(settings.response_seconds, settings.event_seconds, settings.sweep_seconds)
-        lock = self._folder_lock
-        # Another process may serve the same folder: what it is still working on is not abandoned.
-        if lock and not lock.is_held:
-            logger.warning(
-                "Another server uses %s. This one takes over its unfinished responses when it has stopped.",
-                settings.responses_dir,
-            )
-        self._maintenance = Maintenance(engine, retention, lock_folder=lock.acquire if lock else lambda: True)
+        self._maintenance = Maintenance(engine, retention)
         try:
             await self._maintenance.start()
         except StoreError:
             await self._maintenance.stop()
             raise
         return engine
-
-    def _unlock_folder(self) -> None:
-        if self._folder_lock:
-            self._folder_lock.release()
-            self._folder_lock = None
 
     def _open_files(self) -> tuple[KeyRing, Store]:
         folder, keys = self.settings.responses_dir, self.settings.seal_keys
@@ -201,6 +177,8 @@ class Service:
     async def drain(self) -> None:
         """Accept no new work; wait for running work, and interrupt it after `drain_seconds`."""
         self.shutdown_event.set()
+        if self._engine:
+            self._engine.background.release_waiting()
         clock = asyncio.get_running_loop().time
         deadline = clock() + self.settings.drain_seconds
         while self._busy and not self.skip_drain and clock() < deadline:
@@ -224,7 +202,6 @@ class Service:
             await self._maintenance.stop()
         self._engine = self._maintenance = None
         self._client.close()
-        self._unlock_folder()
 
 
 def find_service(app: object) -> Service | None:

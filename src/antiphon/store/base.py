@@ -1,6 +1,6 @@
 """The interfaces that every store implements, and the values they exchange; pagination, and the notifier of new events.
 
-There are four protocols, usually implemented by one class. Every implementation must pass the
+There are five protocols, usually implemented by one class. Every implementation must pass the
 contract suite in `tests/store`. The rules for all of them:
 
 - When a call returns, its change is durable (as far as the storage engine is).
@@ -74,8 +74,8 @@ class ConversationBusyError(StoreError):
 class StoredResponse(Struct, frozen=True):
     """A stored response.
 
-    `epoch` is the number of times it was claimed by a worker; `last_sequence` is the sequence
-    number of its newest event, -1 if there is none.
+    `epoch` is the number of times it was claimed by a worker, `attempts` how often it was taken from the queue;
+    `last_sequence` is the sequence number of its newest event, -1 if there is none.
     """
 
     response: Response
@@ -83,6 +83,7 @@ class StoredResponse(Struct, frozen=True):
     conversation: str | None = None
     epoch: int = 0
     last_sequence: int = -1
+    attempts: int = 0
 
 
 class IdempotencyRecord(Struct, frozen=True):
@@ -187,6 +188,14 @@ class ResponseStore(Protocol):
         """Return every response that has not ended, with its tenant, oldest first."""
         ...
 
+    async def take_abandoned(self, *, own: bool = False) -> list[tuple[str, StoredResponse]]:
+        """Return the unfinished responses whose process is gone, with their tenants, oldest first.
+
+        Queued ones are not among them, those of this process only with `own`. A process that is gone can write
+        nothing any more.
+        """
+        ...
+
     async def sweep(self, *, responses_before: int, events_before: int, limit: int = 500) -> int:
         """Delete responses and events that ended before given times; return how many rows.
 
@@ -199,11 +208,30 @@ class ResponseStore(Protocol):
         """Finish pending writes and release all resources."""
 
 
+class Queue(Protocol):
+    """Responses that wait for a worker: those with the status `queued` that no worker has claimed."""
+
+    async def claim_queued(self, limit: int) -> list[tuple[str, StoredResponse]]:
+        """Become the worker of the oldest queued responses, of any process; return them with their tenants."""
+        ...
+
+    async def requeue(self, id: str, epoch: int, *, tenant: str = "") -> bool:
+        """Give a response back to the queue, unless it was claimed since or has ended; return whether it is there."""
+        ...
+
+    async def find_lost(self, claims: Sequence[tuple[str, int]]) -> list[str]:
+        """Return those of some responses, by id and epoch, that were claimed since, have ended or are gone."""
+        ...
+
+
 class Feed(Protocol):
     """The event log of each response: one writer, any number of readers."""
 
-    async def claim(self, id: str, *, tenant: str = "") -> int | None:
-        """Become the worker of a response: return the new epoch, None if it has ended."""
+    async def claim(self, id: str, *, tenant: str = "", queued: bool = False) -> int | None:
+        """Become the worker of a response: return the new epoch, None if it has ended.
+
+        With `queued` only if it waits in the queue; otherwise it is taken over from its worker, if it has one.
+        """
 
     async def append(
         self, id: str, epoch: int, after: int, events: list[bytes], *, final: Response | None = None, tenant: str = ""
@@ -283,7 +311,7 @@ class ThreadStore(Protocol):
         ...
 
 
-class Store(ResponseStore, Feed, ConversationStore, ThreadStore, Protocol):
+class Store(ResponseStore, Queue, Feed, ConversationStore, ThreadStore, Protocol):
     """The complete interface."""
 
 

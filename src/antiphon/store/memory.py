@@ -33,14 +33,16 @@ class _ResponseRecord(Struct):
     has_parent: bool
     """Whether the parent was in the store when the response began."""
     ended_at: int | None = None
+    is_queued: bool = False
     epoch: int = 0
+    attempts: int = 0
     events: list[bytes] = field(default_factory=list[bytes])
     swept: int = 0
     """How many events retention has deleted, from the front."""
 
     def as_stored(self) -> base.StoredResponse:
         last = self.swept + len(self.events) - 1
-        return base.StoredResponse(self.response, self.request, self.conversation, self.epoch, last)
+        return base.StoredResponse(self.response, self.request, self.conversation, self.epoch, last, self.attempts)
 
 
 class _ThreadRecord(Struct, frozen=True):
@@ -96,6 +98,7 @@ class MemoryStore:
             conversation=conversation,
             key=key[0] if key else None,
             has_parent=self._find_record(response.previous_response_id or "", tenant) is not None,
+            is_queued=response.status == "queued",
         )
         # Nothing is awaited from here on, so other tasks see all of it or nothing.
         self._records[response.id] = self._unfinished[response.id] = record
@@ -232,12 +235,38 @@ class MemoryStore:
     async def close(self) -> None:
         pass
 
-    async def claim(self, id: str, *, tenant: str = "") -> int | None:
-        record = self._find_record(id, tenant)
-        if record is None or record.ended_at is not None:
-            return None
+    async def take_abandoned(self, *, own: bool = False) -> list[tuple[str, base.StoredResponse]]:
+        unfinished = await self.list_unfinished() if own else []
+        return [found for found in unfinished if not self._records[found[1].response.id].is_queued]
+
+    async def claim_queued(self, limit: int) -> list[tuple[str, base.StoredResponse]]:
+        queued = [record for record in self._unfinished.values() if record.is_queued]
+        oldest = sorted(queued, key=lambda record: record.response.created_at)[:limit]
+        for record in oldest:
+            self._take(record)
+        return [(record.tenant, record.as_stored()) for record in oldest]
+
+    def _take(self, record: _ResponseRecord) -> int:
+        record.attempts += record.is_queued
+        record.is_queued = False
         record.epoch += 1
         return record.epoch
+
+    async def requeue(self, id: str, epoch: int, *, tenant: str = "") -> bool:
+        record = self._find_record(id, tenant)
+        if record is None or record.ended_at is not None or record.epoch != epoch:
+            return False
+        record.is_queued = True
+        return True
+
+    async def find_lost(self, claims: Sequence[tuple[str, int]]) -> list[str]:
+        return [id for id, epoch in claims if (record := self._unfinished.get(id)) is None or record.epoch != epoch]
+
+    async def claim(self, id: str, *, tenant: str = "", queued: bool = False) -> int | None:
+        record = self._find_record(id, tenant)
+        if record is None or record.ended_at is not None or (queued and not record.is_queued):
+            return None
+        return self._take(record)
 
     async def append(
         self, id: str, epoch: int, after: int, events: list[bytes], *, final: Response | None = None, tenant: str = ""

@@ -38,9 +38,9 @@ CREATE TABLE responses (
     forked_from text,
     conversation text,
     owner text,                             -- the worker that makes it
+    queued boolean NOT NULL,                -- whether it waits for a worker
     epoch integer NOT NULL DEFAULT 0,
-    attempts integer NOT NULL DEFAULT 0,    -- how often a worker began to make it
-    cancel_requested boolean NOT NULL DEFAULT false,
+    attempts integer NOT NULL DEFAULT 0,    -- how often a worker took it from the queue
     day integer NOT NULL,                   -- the partition of its events
     last_seq integer,                       -- null until it has ended: the log itself says it
     swept integer NOT NULL DEFAULT 0,       -- how many events retention has deleted, from the front
@@ -52,6 +52,7 @@ CREATE UNIQUE INDEX responses_place ON responses (thread, turn);
 CREATE UNIQUE INDEX responses_busy ON responses (tenant, conversation)
     WHERE ended_at IS NULL AND conversation IS NOT NULL;
 CREATE INDEX responses_unfinished ON responses (created_at, number) WHERE ended_at IS NULL;
+CREATE INDEX responses_queued ON responses (created_at, number) WHERE queued AND ended_at IS NULL;
 CREATE INDEX responses_ended ON responses (ended_at) WHERE ended_at IS NOT NULL;
 CREATE INDEX responses_logged ON responses (day, ended_at) WHERE swept <= coalesce(last_seq, 0);
 CREATE INDEX responses_forks ON responses (forked_from, turn) WHERE forked_from IS NOT NULL;

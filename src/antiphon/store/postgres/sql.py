@@ -25,7 +25,7 @@ _LAST_SEQUENCE = """coalesce(r.last_seq, (
 ), -1)"""
 
 _RESPONSE_COLUMNS = f"""
-r.id, r.tenant, r.body, r.output, r.request, r.conversation, r.epoch, {_LAST_SEQUENCE} AS last_seq"""
+r.id, r.tenant, r.body, r.output, r.request, r.conversation, r.epoch, r.attempts, {_LAST_SEQUENCE} AS last_seq"""
 
 # One statement, so that a request waits for one round trip and one commit. The first continuation of a response takes
 # the next turn of its thread, and any other starts a thread of its own.
@@ -41,14 +41,15 @@ WITH claimed AS (
 ), added AS (
     INSERT INTO responses (
         id, tenant, status, model, created_at, ended_at, background, previous_response_id, thread, turn, forked_from,
-        conversation, owner, day, last_seq, body, output, request
+        conversation, owner, queued, day, last_seq, body, output, request
     )
     SELECT
         $1, $2, $6::text, $7::text, $8::bigint, $9::bigint, $10::boolean, $5::text,
         CASE WHEN EXISTS (SELECT 1 FROM sibling) THEN $1 ELSE coalesce((SELECT thread FROM parent), $1) END,
         coalesce((SELECT turn + 1 FROM parent), 0),
         CASE WHEN EXISTS (SELECT 1 FROM sibling) THEN (SELECT thread FROM parent) END,
-        $11::text, $12::text, $13::integer, CASE WHEN $9::bigint IS NOT NULL THEN -1 END,
+        $11::text, CASE WHEN $6 <> 'queued' THEN $12::text END, $6 = 'queued', $13::integer,
+        CASE WHEN $9::bigint IS NOT NULL THEN -1 END,
         $14::bytea, $15::bytea, $16::bytea
     WHERE $3::text IS NULL OR EXISTS (SELECT 1 FROM claimed)
     RETURNING 1
@@ -118,13 +119,27 @@ INPUT_ASCENDING = """
 SELECT body FROM input_items WHERE response_id = $1 AND position > $2 AND position < $3 ORDER BY position LIMIT $4"""
 INPUT_DESCENDING = INPUT_ASCENDING.replace("ORDER BY position", "ORDER BY position DESC")
 
-FIND_OWNER = "SELECT owner FROM responses WHERE id = $1 AND tenant = $2 AND ended_at IS NULL"
+FIND_OWNER = "SELECT owner, queued FROM responses WHERE id = $1 AND tenant = $2 AND ended_at IS NULL"
 # Waits for the flush that the owner has in flight, and holds the next one back: it then sees the new epoch.
 LOCK_WORKER = "SELECT 1 FROM workers WHERE id = $1 FOR UPDATE"
 CLAIM_RESPONSE = """
-UPDATE responses SET epoch = epoch + 1, owner = $3
-WHERE id = $1 AND tenant = $2 AND ended_at IS NULL AND owner IS NOT DISTINCT FROM $4
+UPDATE responses SET epoch = epoch + 1, owner = $3, queued = false, attempts = attempts + queued::integer
+WHERE id = $1 AND tenant = $2 AND ended_at IS NULL AND owner IS NOT DISTINCT FROM $4 AND (queued OR NOT $5)
 RETURNING epoch"""
+CLAIM_QUEUED = """
+WITH taken AS (
+    SELECT id FROM responses WHERE queued AND ended_at IS NULL
+    ORDER BY created_at, number LIMIT $2 FOR UPDATE SKIP LOCKED
+)
+UPDATE responses r SET epoch = epoch + 1, owner = $1, queued = false, attempts = attempts + 1
+FROM taken WHERE r.id = taken.id RETURNING r.id, r.tenant"""
+REQUEUE = """
+UPDATE responses SET queued = true, owner = NULL WHERE id = $1 AND tenant = $2 AND epoch = $3 AND ended_at IS NULL
+RETURNING 1"""
+FIND_LOST = """
+SELECT c.id FROM unnest($1::text[], $2::integer[]) AS c (id, epoch)
+LEFT JOIN responses r ON r.id = c.id AND r.epoch = c.epoch AND r.ended_at IS NULL
+WHERE r.id IS NULL"""
 
 LOCK_OWN_WORKER = "SELECT 1 FROM workers WHERE id = $1 AND NOT fenced FOR SHARE"
 _ACCEPTED = f"""
@@ -166,6 +181,12 @@ SELECT id FROM gone"""
 
 FIND_UNFINISHED = f"""
 SELECT {_RESPONSE_COLUMNS} FROM responses r WHERE r.ended_at IS NULL ORDER BY r.created_at, r.number"""  # noqa: S608
+# Of processes whose lease has ended, of none, or our own ($2).
+FIND_ABANDONED = f"""
+SELECT {_RESPONSE_COLUMNS} FROM responses r
+WHERE r.ended_at IS NULL AND NOT r.queued AND (
+    ($2 AND r.owner = $1) OR NOT EXISTS (SELECT 1 FROM workers w WHERE w.id = r.owner AND NOT w.fenced)
+) ORDER BY r.created_at, r.number"""  # noqa: S608
 FAIL_UNREADABLE = """
 UPDATE responses SET status = 'failed', ended_at = $3, last_seq = coalesce(last_seq, -1), owner = NULL
 WHERE id = $1 AND tenant = $2 AND ended_at IS NULL"""
@@ -265,7 +286,9 @@ def response_from_row(row: Row) -> base.StoredResponse:
     """Return the response of a row and the store's own data."""
     response = decode(Response, msgspec.json.decode(row["body"]))
     response = replace(response, output=items_from_json(row["output"]))
-    return base.StoredResponse(response, row["request"], row["conversation"], row["epoch"], row["last_seq"])
+    return base.StoredResponse(
+        response, row["request"], row["conversation"], row["epoch"], row["last_seq"], row["attempts"]
+    )
 
 
 def item_columns(items: Sequence[Item]) -> list[list[Any]]:

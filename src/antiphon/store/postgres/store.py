@@ -129,8 +129,16 @@ class PostgresStore:
         await self.database.fetch(sql.RELEASE_KEY, tenant, id)
 
     async def list_unfinished(self) -> list[tuple[str, base.StoredResponse]]:
+        return await self._read_unfinished(sql.FIND_UNFINISHED)
+
+    async def take_abandoned(self, *, own: bool = False) -> list[tuple[str, base.StoredResponse]]:
+        await self.lease.fence_expired()
+        return await self._read_unfinished(sql.FIND_ABANDONED, self.lease.id, own)
+
+    async def _read_unfinished(self, statement: str, *values: object) -> list[tuple[str, base.StoredResponse]]:
+        """Return the responses of a statement; those that cannot be read are ended."""
         found: list[tuple[str, base.StoredResponse]] = []
-        for row in await self.database.fetch(sql.FIND_UNFINISHED):
+        for row in await self.database.fetch(statement, *values):
             try:
                 found.append((row["tenant"], sql.response_from_row(row)))
             except ValueError as error:
@@ -140,6 +148,27 @@ class PostgresStore:
                 await self.release_key(row["id"], tenant=row["tenant"])
                 await self.database.fetch(sql.FAIL_UNREADABLE, row["id"], row["tenant"], int(self._clock()))
         return found
+
+    async def claim_queued(self, limit: int) -> list[tuple[str, base.StoredResponse]]:
+        rows = await self.database.run(
+            lambda connection: connection.fetch(sql.CLAIM_QUEUED, self.lease.id, limit), repeatable=False
+        )
+        found: list[tuple[str, base.StoredResponse]] = []
+        for row in rows:
+            try:
+                if stored := await self.find(row["id"], tenant=row["tenant"]):
+                    found.append((row["tenant"], stored))
+            except StoreError as error:  # its row cannot be read: recovery ends it
+                logger.error("%s cannot be run: %s", row["id"], error)  # noqa: TRY400
+                await self._read_unfinished(sql.FIND_UNFINISHED)
+        return found
+
+    async def requeue(self, id: str, epoch: int, *, tenant: str = "") -> bool:
+        return await self.database.fetchrow(sql.REQUEUE, id, tenant, epoch) is not None
+
+    async def find_lost(self, claims: Sequence[tuple[str, int]]) -> list[str]:
+        ids, epochs = [id for id, _ in claims], [epoch for _, epoch in claims]
+        return [row["id"] for row in await self.database.fetch(sql.FIND_LOST, ids, epochs)]
 
     async def sweep(self, *, responses_before: int, events_before: int, limit: int = 500) -> int:
         async def change(connection: Connection) -> int:
@@ -152,16 +181,16 @@ class PostgresStore:
             await self.database.run(lambda connection: operations.drop_empty_partitions(connection, today))
         return deleted
 
-    async def claim(self, id: str, *, tenant: str = "") -> int | None:
+    async def claim(self, id: str, *, tenant: str = "", queued: bool = False) -> int | None:
         async def change(connection: Connection) -> int | None:
             while True:
                 async with connection.transaction():
                     found = await connection.fetchrow(sql.FIND_OWNER, id, tenant)
-                    if found is None:
+                    if found is None or (queued and not found["queued"]):
                         return None
                     await connection.fetch(sql.LOCK_WORKER, found["owner"])
-                    epoch = await connection.fetchval(sql.CLAIM_RESPONSE, id, tenant, self.lease.id, found["owner"])
-                    if epoch is not None:
+                    values = (id, tenant, self.lease.id, found["owner"], queued)
+                    if (epoch := await connection.fetchval(sql.CLAIM_RESPONSE, *values)) is not None:
                         return epoch
 
         return await self.database.run(change, repeatable=False)

@@ -6,7 +6,6 @@ that one that fails does not affect the others. Only opening the database blocks
 """
 
 import asyncio
-import fcntl
 import os
 import sqlite3
 import time
@@ -312,35 +311,3 @@ def _resolve(batch: Sequence[_PendingChange]) -> None:
             pending.future.set_result(pending.result)
         else:
             pending.future.set_exception(pending.error)
-
-
-LOCK_FILE = "lock"
-
-
-class FolderLock:
-    """Exclusive lock on the data folder; the operating system releases it when the process ends.
-
-    Only its holder recovers unfinished responses: to a second process the responses in progress of
-    the first would look like the remains of a crash.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        try:
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._descriptor = os.open(folder / LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o600)
-        except OSError as error:
-            problem = "cannot be used" if folder.exists() else "cannot be created"
-            raise StoreError(f"The folder {folder} {problem}: {error.strerror}.") from error
-        self.is_held = False
-        self.acquire()
-
-    def acquire(self) -> bool:
-        """Try to take the lock, without waiting; return whether it is held."""
-        with suppress(OSError):
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            self.is_held = True
-        return self.is_held
-
-    def release(self) -> None:
-        """Release the lock."""
-        os.close(self._descriptor)

@@ -2,6 +2,7 @@
 
 import sqlite3
 from collections.abc import Sequence
+from contextlib import suppress
 from itertools import groupby
 
 from msgspec import Struct
@@ -31,12 +32,17 @@ CONVERSATION_ITEMS = ListQueries(
 
 
 def list_unfinished(
-    connection: sqlite3.Connection,
+    connection: sqlite3.Connection, owners: frozenset[str | None] | None = None
 ) -> tuple[list[tuple[str, base.StoredResponse]], list[tuple[str, str, Exception]]]:
-    """Return the unfinished responses, with their tenants; and the tenant, id and error of unreadable ones."""
+    """Return the unfinished responses, with their tenants; and the tenant, id and error of unreadable ones.
+
+    With `owners` only those that these processes have begun, and no queued ones.
+    """
     found: list[tuple[str, base.StoredResponse]] = []
     unreadable: list[tuple[str, str, Exception]] = []
-    for id, tenant in connection.execute(sql.FIND_UNFINISHED).fetchall():
+    for id, tenant, owner, queued in connection.execute(sql.FIND_UNFINISHED).fetchall():
+        if owners is not None and (queued or owner not in owners):
+            continue
         try:
             row = connection.execute(sql.FIND_RESPONSE, {"id": id, "tenant": tenant}).fetchone()
             found.append((tenant, sql.response_from_row(row)))
@@ -46,6 +52,29 @@ def list_unfinished(
                 raise
             unreadable.append((tenant, id, error))
     return found, unreadable
+
+
+def list_owners(connection: sqlite3.Connection) -> list[str | None]:
+    """Return the processes that have begun unfinished responses."""
+    return [row["owner"] for row in connection.execute(sql.FIND_OWNERS).fetchall()]
+
+
+def claim_queued(connection: sqlite3.Connection, owner: str, limit: int) -> list[tuple[str, base.StoredResponse]]:
+    """Claim the oldest queued responses, except those that cannot be read."""
+    claimed: list[tuple[str, base.StoredResponse]] = []
+    for row in connection.execute(sql.FIND_QUEUED, {"limit": limit}).fetchall():
+        values = {"id": row["id"], "tenant": row["tenant"], "owner": owner, "queued": True}
+        connection.execute(sql.NEXT_EPOCH, values).fetchall()
+        with suppress(ValueError):  # recovery ends it
+            found = connection.execute(sql.FIND_RESPONSE, values).fetchone()
+            claimed.append((row["tenant"], sql.response_from_row(found)))
+    return claimed
+
+
+def find_lost(connection: sqlite3.Connection, claims: Sequence[tuple[str, int]]) -> list[str]:
+    """Return the ids of responses that are not in progress with a given epoch."""
+    values = ({"id": id, "epoch": epoch} for id, epoch in claims)
+    return [str(one["id"]) for one in values if connection.execute(sql.IS_OURS, one).fetchone() is None]
 
 
 def read_history(connection: sqlite3.Connection, id: str, tenant: str) -> base.History | None:

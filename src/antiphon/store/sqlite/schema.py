@@ -177,6 +177,7 @@ def _create_tables(connection: sqlite3.Connection) -> None:
     for statement in _TABLES:
         connection.execute(statement)
     if has_xaibo_tables:
+        _add_workers(connection)  # the import writes rows of the newest version
         _import_xaibo_responses(connection)
 
 
@@ -192,13 +193,14 @@ def _import_xaibo_responses(connection: sqlite3.Connection) -> None:
     found, imported = connection.execute(_XAIBO_RESPONSES).fetchall(), 0
     # Retention counts from now: old responses must not be gone a minute after they were imported.
     now: Row = {"ended_at": int(time.time())}
+    unused: Row = {"conversation": None, "request": b"", "owner": None, "queued": False}
     for row in found:
         with suppress(InvalidValueError, msgspec.DecodeError, TypeError):
             response = decode(Response, drop_none(sql.fields_from_row(row)))
             if response.status in TERMINAL_STATUSES:
                 rows = connection.execute(_XAIBO_ITEMS, (response.id,))
                 input = sql.input_to_rows(response, [sql.item_from_row(row) for row in rows])
-                new = sql.response_to_row(response, 0, "") | {"conversation": None, "request": b""} | now
+                new = sql.response_to_row(response, 0, "") | unused | now
                 operations.begin_response(connection, response, new, input, None)
                 imported += 1
     logger.info("%d of %d responses of a Xaibo database were imported", imported, len(found))
@@ -230,7 +232,25 @@ SET title = substr(trim(coalesce(json_extract(CAST(messages AS TEXT), '$[0].cont
     connection.execute("CREATE INDEX hashbrown_threads_listed ON hashbrown_threads (tenant, saved_at)")
 
 
-MIGRATIONS: Sequence[Migration] = (_create_tables, _add_threads, _index_forks, _title_threads)
+def _add_workers(connection: sqlite3.Connection) -> None:
+    existing = {row["name"] for row in connection.execute("PRAGMA table_info(responses)")}
+    for name, definition in WORKER_COLUMNS.items():
+        if name not in existing:
+            connection.execute(f"ALTER TABLE responses ADD COLUMN {name} {definition}")
+    connection.execute(
+        "CREATE INDEX IF NOT EXISTS responses_queued ON responses (created_at) WHERE queued AND ended_at IS NULL"
+    )
+    # What no worker had claimed waits in the queue now.
+    connection.execute("UPDATE responses SET queued = 1 WHERE ended_at IS NULL AND status = 'queued' AND epoch = 0")
+
+
+WORKER_COLUMNS = {
+    "owner": "TEXT",  # the process that makes it
+    "queued": "BOOLEAN NOT NULL DEFAULT 0",  # whether it waits for a worker
+    "attempts": "INTEGER NOT NULL DEFAULT 0",  # how often a worker took it from the queue
+}
+
+MIGRATIONS: Sequence[Migration] = (_create_tables, _add_threads, _index_forks, _title_threads, _add_workers)
 
 
 def migrate(connection: sqlite3.Connection, migrations: Sequence[Migration] = MIGRATIONS) -> None:

@@ -25,7 +25,7 @@ FLAG_COLUMNS = ("parallel_tool_calls", "store", "background")
 JSON_COLUMNS = ("error incomplete_details output reasoning text tool_choice tools usage metadata").split()
 
 _COLUMNS = (*SCALAR_COLUMNS, *FLAG_COLUMNS, *JSON_COLUMNS, "user_id", "rest", "ended_at")
-_STORE_COLUMNS = ("tenant", "thread", "turn", "forked_from", "conversation", "request")
+_STORE_COLUMNS = ("tenant", "thread", "turn", "forked_from", "conversation", "request", "owner", "queued")
 
 # These two are built from our own column names; values are bound as everywhere.
 _ADDED = (*_COLUMNS, *_STORE_COLUMNS)
@@ -46,7 +46,7 @@ SAVE_OUTPUT = "UPDATE responses SET output = :output WHERE id = :id AND tenant =
 FIND_RESPONSE = "SELECT * FROM responses WHERE id = :id AND tenant = :tenant"
 # Foreign keys delete the items, events and idempotency records of a response with it.
 DELETE_RESPONSE = "DELETE FROM responses WHERE id = :id AND tenant = :tenant"
-FIND_UNFINISHED = "SELECT id, tenant FROM responses WHERE ended_at IS NULL ORDER BY created_at, rowid"
+FIND_UNFINISHED = "SELECT id, tenant, owner, queued FROM responses WHERE ended_at IS NULL ORDER BY created_at, rowid"
 FAIL_UNREADABLE = """
 UPDATE responses SET status = 'failed', ended_at = :ended_at
 WHERE id = :id AND tenant = :tenant AND ended_at IS NULL"""
@@ -109,9 +109,18 @@ SELECT * FROM conversation_items
 WHERE tenant = :tenant AND id = :id AND type <> 'item_reference' ORDER BY rowid DESC LIMIT 1"""
 
 NEXT_EPOCH = """
-UPDATE responses SET epoch = epoch + 1
-WHERE id = :id AND tenant = :tenant AND ended_at IS NULL
+UPDATE responses SET epoch = epoch + 1, owner = :owner, attempts = attempts + queued, queued = 0
+WHERE id = :id AND tenant = :tenant AND ended_at IS NULL AND (queued OR NOT :queued)
 RETURNING epoch"""
+HAS_QUEUED = "SELECT 1 FROM responses WHERE queued AND ended_at IS NULL LIMIT 1"
+FIND_QUEUED = (
+    "SELECT id, tenant FROM responses WHERE queued AND ended_at IS NULL ORDER BY created_at, rowid LIMIT :limit"
+)
+REQUEUE = """
+UPDATE responses SET queued = 1, owner = NULL
+WHERE id = :id AND tenant = :tenant AND epoch = :epoch AND ended_at IS NULL"""
+IS_OURS = "SELECT 1 FROM responses WHERE id = :id AND epoch = :epoch AND ended_at IS NULL"
+FIND_OWNERS = "SELECT DISTINCT owner FROM responses WHERE ended_at IS NULL AND NOT queued"
 
 # The fence: only the newest worker may append, only after the last number, only before the end.
 ADVANCE_SEQUENCE = """
@@ -201,7 +210,7 @@ def response_to_row(response: Response, now: int, tenant: str) -> Row:
 def response_from_row(row: sqlite3.Row) -> StoredResponse:
     """Return the response of a row and the store's own data."""
     response = decode(Response, fields_from_row(row) | msgspec.json.decode(row["rest"], type=Row))
-    return StoredResponse(response, row["request"], row["conversation"], row["epoch"], row["last_seq"])
+    return StoredResponse(response, row["request"], row["conversation"], row["epoch"], row["last_seq"], row["attempts"])
 
 
 def fields_from_row(row: sqlite3.Row) -> Row:

@@ -16,6 +16,7 @@ from antiphon.protocol.struct import encode
 from antiphon.store import base
 from antiphon.store.sqlite import operations, sql
 from antiphon.store.sqlite.database import Database
+from antiphon.store.sqlite.process import Process
 from antiphon.store.sqlite.sql import Row
 
 logger = logging.getLogger("antiphon.store")
@@ -31,6 +32,7 @@ class SqliteStore:
     def __init__(self, folder: Path | str, clock: Callable[[], float] = time.time) -> None:
         self.database = Database(Path(folder) / DATABASE_FILE)
         self.notifier = base.Notifier()
+        self.process = Process(Path(folder))
         self._clock = clock
 
     def __repr__(self) -> str:
@@ -46,7 +48,9 @@ class SqliteStore:
         conversation: str | None = None,
         key: tuple[str, str] | None = None,
     ) -> base.IdempotencyRecord | None:
-        own: Row = {"conversation": conversation, "request": request}
+        queued = response.status == "queued"
+        own: Row = {"conversation": conversation, "request": request, "queued": queued}
+        own["owner"] = None if queued else self.process.id
 
         def change(connection: sqlite3.Connection) -> base.IdempotencyRecord | None:
             row, rows = self._make_row(response, tenant) | own, sql.input_to_rows(response, input)
@@ -76,14 +80,23 @@ class SqliteStore:
         return await self.database.read(operations.find_item, id, tenant)
 
     async def delete(self, id: str, *, tenant: str = "") -> bool:
-        notify = partial(self.notifier.notify, id)
+        notify = partial(self._notify, id)
         return await self._execute(sql.DELETE_RESPONSE, notify, id=id, tenant=tenant)
 
     async def release_key(self, id: str, *, tenant: str = "") -> None:
         await self._execute(sql.RELEASE_KEY, id=id, tenant=tenant)
 
     async def list_unfinished(self) -> list[tuple[str, base.StoredResponse]]:
-        found, unreadable = await self.database.read(operations.list_unfinished)
+        return await self._read_unfinished(None)
+
+    async def take_abandoned(self, *, own: bool = False) -> list[tuple[str, base.StoredResponse]]:
+        owners = await self.database.read(operations.list_owners)
+        gone = {id for id in owners if own and id == self.process.id}
+        gone |= {id for id in owners if id != self.process.id and not self.process.is_alive(id)}
+        return await self._read_unfinished(frozenset(gone)) if gone else []
+
+    async def _read_unfinished(self, owners: frozenset[str | None] | None) -> list[tuple[str, base.StoredResponse]]:
+        found, unreadable = await self.database.read(operations.list_unfinished, owners)
         # A row that cannot be read must not keep the server from starting, or its conversation
         # busy for ever: it is ended as failed, and retention deletes it like any other.
         for tenant, id, error in unreadable:
@@ -92,15 +105,28 @@ class SqliteStore:
             await self._execute(sql.FAIL_UNREADABLE, id=id, tenant=tenant, ended_at=int(self._clock()))
         return found
 
+    async def claim_queued(self, limit: int) -> list[tuple[str, base.StoredResponse]]:
+        # Mostly there is none, and reading takes no turn at the writer.
+        if not await self._find(sql.HAS_QUEUED, itemgetter(0)):
+            return []
+        return await self.database.write(partial(operations.claim_queued, owner=self.process.id, limit=limit))
+
+    async def requeue(self, id: str, epoch: int, *, tenant: str = "") -> bool:
+        return await self._execute(sql.REQUEUE, id=id, tenant=tenant, epoch=epoch)
+
+    async def find_lost(self, claims: Sequence[tuple[str, int]]) -> list[str]:
+        return await self.database.read(operations.find_lost, claims)
+
     async def sweep(self, *, responses_before: int, events_before: int, limit: int = 500) -> int:
         before = {"responses_before": responses_before, "events_before": events_before}
         return await self.database.write(partial(operations.sweep_expired, **before, limit=limit), deletes=True)
 
     async def close(self) -> None:
         await self.database.close()
+        self.process.close()
 
-    async def claim(self, id: str, *, tenant: str = "") -> int | None:
-        values = {"id": id, "tenant": tenant}
+    async def claim(self, id: str, *, tenant: str = "", queued: bool = False) -> int | None:
+        values = {"id": id, "tenant": tenant, "owner": self.process.id, "queued": queued}
         row = await self.database.write(lambda connection: connection.execute(sql.NEXT_EPOCH, values).fetchone())
         return row and row["epoch"]
 
@@ -120,6 +146,7 @@ class SqliteStore:
         return await self.database.read(operations.read_events, id, tenant, after, limit)
 
     async def wait(self, id: str, after: int) -> None:
+        self.process.listen(self.notifier.notify)
         # Subscribe before reading: an event between the two would otherwise be missed.
         with self.notifier.subscribe(id) as notification:
             news = await self._find(sql.HAS_NEWS, itemgetter(0), id=id, after=after)
@@ -190,8 +217,13 @@ class SqliteStore:
         )
 
     async def _write_and_notify(self, id: str, change: Callable[[sqlite3.Connection], T]) -> T:
-        """Make a change to a response; once it is durable, wake the readers in this process (others poll)."""
-        return await self.database.write(change, partial(self.notifier.notify, id))
+        """Make a change to a response; once it is durable, wake its readers."""
+        return await self.database.write(change, partial(self._notify, id))
+
+    def _notify(self, id: str) -> None:
+        """Wake the readers of a response in this process, and those in others."""
+        self.notifier.notify(id)
+        self.process.send(id)
 
     def _make_row(self, response: Response, tenant: str) -> Row:
         # Always on the writer's thread: the rows of megabytes would block the event loop.
