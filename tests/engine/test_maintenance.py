@@ -383,7 +383,9 @@ async def test_a_drain_leaves_what_waits_in_the_queue(store: Store) -> None:
     engine = make_engine(slow, store, background_slots=1)
     first = (await engine.submit(make_request(background=True))).id
     second = (await engine.submit(make_request(background=True))).id
-    await asyncio.sleep(0.05)
+    async with asyncio.timeout(20):
+        while first not in engine.background.claims:
+            await asyncio.sleep(0.001)
     engine.background.release_waiting()
     gate.set()
     assert (await wait_for_end(store, first)).status == "completed"
