@@ -1,5 +1,6 @@
 """What runs of graphs and of chains share: the turn, the client's tools, tokens, errors, values as text."""
 
+import asyncio
 import json
 from collections.abc import Collection, Generator, Iterator, Mapping
 from contextlib import contextmanager
@@ -119,6 +120,13 @@ class RunMonitor(BaseCallbackHandler):
             if isinstance(generation, ChatGeneration) and isinstance(generation.message, AIMessage):
                 self._note_message(generation.message)
 
+    def on_llm_new_token(self, token: str, **_: Any) -> None:
+        """Stop a model whose run has been cancelled."""
+        # asyncio.wait_for of Python 3.11, which langchain-openai uses, loses a cancellation that comes with a piece of
+        # the answer. A synchronous node runs in a thread, which nobody can cancel.
+        if self._served.turn.cancelled.is_set() or is_cancelled():
+            raise asyncio.CancelledError
+
     def on_llm_error(self, error: BaseException, *, run_id: UUID, parent_run_id: UUID | None = None, **_: Any) -> None:
         """Note the error of a model."""
         del run_id, parent_run_id
@@ -169,6 +177,15 @@ class RunMonitor(BaseCallbackHandler):
             cached_tokens=sum(usage.get("input_token_details", {}).get("cache_read") or 0 for usage in self.usages),
             reasoning_tokens=sum(usage.get("output_token_details", {}).get("reasoning") or 0 for usage in self.usages),
         )
+
+
+def is_cancelled() -> bool:
+    """Tell whether the task that runs this has been cancelled."""
+    try:
+        task = asyncio.current_task()
+    except RuntimeError:  # in a thread
+        return False
+    return task is not None and task.cancelling() > 0
 
 
 def read_finish(metadata: Mapping[str, Any]) -> parts.Finish | None:
