@@ -231,13 +231,13 @@ class AssistantCases:
         wait_until(lambda: assistant.model.stopped == before + 1)
 
     def test_cancelling_stops_the_model(self, assistant: Assistant) -> None:
-        before = assistant.model.stopped, assistant.model.ticks
-        response = ask(assistant, "Count.", background=True)
-        wait_until(lambda: assistant.model.ticks > before[1] + 5)
-        cancelled = cancel(assistant, response)
-        wait_until(lambda: assistant.model.stopped == before[0] + 1)
+        before = assistant.model.stopped
+        with open_stream(assistant, "Count.", background=True) as events:
+            seen = read_until(events, lambda event: event["type"] == "response.output_text.delta")
+            cancelled = cancel(assistant, seen[0]["response"])
         assert cancelled["status"] == "cancelled"
-        assert output_text(wait_until_ended(assistant.url, response["id"])).startswith("more more ")
+        wait_until(lambda: assistant.model.stopped == before + 1)
+        assert output_text(wait_until_ended(assistant.url, cancelled["id"])).startswith("more ")
 
     def test_cancelling_stops_a_tool_of_the_agent(self, assistant: Assistant) -> None:
         assistant.work_log.unlink(missing_ok=True)
@@ -279,9 +279,9 @@ def stream(assistant: Assistant, input: object, **body: Any) -> list[Json]:
 
 
 @contextmanager
-def open_stream(assistant: Assistant, input: str) -> Iterator[Iterator[Json]]:
+def open_stream(assistant: Assistant, input: str, *, background: bool = False) -> Iterator[Iterator[Json]]:
     """Stream a response and give its events as they come; leaving disconnects."""
-    body = {"model": "assistant", "input": input, "stream": True}
+    body = {"model": "assistant", "input": input, "stream": True, "background": background}
     with http_client(assistant.url) as http, http.stream("POST", "/v1/responses", json=body) as answer:
         yield iterate_events(answer.iter_text())
 

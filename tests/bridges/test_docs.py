@@ -27,7 +27,7 @@ def support(name: str, always: set[str] | frozenset[str], seldom: set[str] | fro
     return "yes" if name in always else when if name in seldom else "a warning"
 
 
-@pytest.mark.parametrize("title", ["OpenAI Agents SDK", "Pydantic AI"])
+@pytest.mark.parametrize("title", ["OpenAI Agents SDK", "Pydantic AI", "LangGraph and LangChain"])
 def test_the_code_of_a_section_makes_models(title: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "none")
     section = PAGE.partition(f"\n## {title}\n")[2].partition("\n## ")[0]

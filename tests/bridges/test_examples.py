@@ -6,7 +6,7 @@ from openai import OpenAI
 from tests.run_server import ROOT, run_command
 
 
-@pytest.mark.parametrize("example", ["openai_agents_agent", "pydantic_ai_agent"])
+@pytest.mark.parametrize("example", ["openai_agents_agent", "pydantic_ai_agent", "langgraph_agent"])
 def test_an_example_is_served_as_it_is(example: str, server: str) -> None:
     source = ROOT / "examples" / "agents" / f"{example}.py"
     env = {

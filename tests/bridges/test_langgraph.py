@@ -30,8 +30,8 @@ from antiphon.protocol.errors import RequestError
 from antiphon.protocol.struct import InvalidValueError
 from antiphon.server.settings import Settings
 from tests.bridges.cases import CLIENT_TOOLS, answer_calls, summarize, summarize_items
-from tests.bridges.words_model import WordsModel, call_tool
-from tests.http_client import event_types, post_response, stream_events
+from tests.bridges.words_model import EndlessModel, WordsModel, call_tool
+from tests.http_client import event_types, http_client, post_response, stream_events, wait_until
 from tests.run_server import run_server
 from tests.server.stateful_server import output_text
 
@@ -62,6 +62,12 @@ class Served:
     def stream(self, input: object, **body: Any) -> list[Json]:
         """Have a response streamed."""
         return stream_events(self._url, model=self._name, input=input, **body)
+
+    def read_a_delta(self, input: str) -> None:
+        """Read a stream up to its first delta, and leave."""
+        body = {"model": self._name, "input": input, "stream": True}
+        with http_client(self._url) as http, http.stream("POST", "/v1/responses", json=body) as answer:
+            next(chunk for chunk in answer.iter_text() if "response.output_text.delta" in chunk)
 
 
 @contextmanager
@@ -463,6 +469,20 @@ def test_the_status_of_a_model_is_kept() -> None:
             status, error = served.fail("Hi")
     assert (status, error["code"]) == (429, "rate_limit_exceeded")
     assert "The agent's model failed: Too many." in error["message"]
+
+
+def test_a_synchronous_node_that_is_cancelled_stops_its_model() -> None:
+    ended: list[str] = []
+
+    def count(state: MessagesState) -> MessagesUpdate:
+        try:
+            return {"messages": [EndlessModel().invoke(state["messages"])]}
+        finally:
+            ended.append("count")
+
+    with serve(make_graph(count)) as served:
+        served.read_a_delta("Hi")
+        wait_until(lambda: ended == ["count"])
 
 
 def test_an_answer_that_was_cut_short_is_incomplete() -> None:

@@ -1,11 +1,12 @@
-"""A chat model of LangChain that answers what a function says, word by word."""
+"""Chat models of LangChain: one that answers what a function says, word by word, and one that never ends."""
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
-from langchain_core.callbacks import AsyncCallbackManagerForLLMRun
+from langchain_core.callbacks import AsyncCallbackManagerForLLMRun, CallbackManagerForLLMRun
 from langchain_core.language_models.chat_models import BaseChatModel, agenerate_from_stream
 from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
 from langchain_core.outputs import ChatGenerationChunk, ChatResult
@@ -64,6 +65,31 @@ class WordsModel(BaseChatModel):
             chunk = ChatGenerationChunk(message=piece)
             if run_manager:
                 await run_manager.on_llm_new_token(piece.text, chunk=chunk)
+            yield chunk
+
+
+class EndlessModel(BaseChatModel):
+    """Answers in a thread, and never ends."""
+
+    @property
+    def _llm_type(self) -> str:
+        return "endless"
+
+    def _generate(self, messages: list[BaseMessage], *_: Any, **__: Any) -> ChatResult:
+        raise NotImplementedError
+
+    def _stream(
+        self,
+        messages: list[BaseMessage],
+        stop: list[str] | None = None,
+        run_manager: CallbackManagerForLLMRun | None = None,
+        **_: Any,
+    ) -> Iterator[ChatGenerationChunk]:
+        while True:
+            time.sleep(0.005)
+            chunk = ChatGenerationChunk(message=AIMessageChunk(content="more "))
+            if run_manager:
+                run_manager.on_llm_new_token("more ", chunk=chunk)
             yield chunk
 
 
