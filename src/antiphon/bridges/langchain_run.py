@@ -120,7 +120,7 @@ class RunMonitor(BaseCallbackHandler):
             if isinstance(generation, ChatGeneration) and isinstance(generation.message, AIMessage):
                 self._note_message(generation.message)
 
-    def on_llm_new_token(self, token: str, **_: Any) -> None:
+    def on_llm_new_token(self, token: object, **_: Any) -> None:
         """Stop a model whose run has been cancelled."""
         # asyncio.wait_for of Python 3.11, which langchain-openai uses, loses a cancellation that comes with a piece of
         # the answer. A synchronous node runs in a thread, which nobody can cancel.
