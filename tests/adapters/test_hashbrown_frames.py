@@ -27,6 +27,7 @@ from tests.adapters.frame_checks import (
     user_message,
 )
 from tests.adapters.provider_servers import (
+    ALL_SCENES,
     NAMES,
     SCENE_MODULES,
     SERVER_SCENES,
@@ -74,6 +75,16 @@ def test_frames_have_the_expected_content(home: ProviderServers, name: str, scen
         "calls": told.expected.calls,
         "end": ENDS[told.expected.status, told.expected.reason],
     }
+
+
+SNAPSHOT: dict[str, list[str]] = json.loads((ROOT / "tests/adapters/hashbrown_frame_types.json").read_text())
+"""The types of the frames of each provider's scenes, each once where it is repeated."""
+
+
+@pytest.mark.parametrize(("name", "scene"), ALL_SCENES)
+def test_the_types_of_frames_are_those_of_the_snapshot(home: ProviderServers, name: str, scene: str) -> None:
+    frames = play_scene(home, name, SCENE_MODULES[name].SCENES[scene])
+    assert [type.removeprefix("response.") for type, _ in groupby(types(frames))] == SNAPSHOT[f"{name}/{scene}"]
 
 
 @pytest.mark.parametrize("name", NAMES)
