@@ -118,7 +118,7 @@ class AgentRun:
                     observers[id] = ToolObserver(provider, self._output)
                 else:
                     observers[id] = LLMObserver(provider, self._output, turn, self._conversation)
-            return exchange.model_copy(update={"provider": ids if len(ids) > 1 else ids[0]})
+            return exchange.model_copy(update={"provider": ids[0] if isinstance(exchange.provider, str) else ids})
 
         config = xaibo.get_agent_config(name)
         # A language model or tool provider in front of another is part of it: it is observed from outside only.
@@ -172,7 +172,7 @@ class Output:
         self._waiting: deque[object] = deque()
         self._is_ended = False
         self._changed, self._has_room = asyncio.Event(), asyncio.Event()
-        self._text = ""
+        self._texts: list[str] = []
         self._attachments: list[FileAttachment] = []
         self._announced: list[ToolCallEvent] = []
         """Calls that the agent has reported and not executed yet."""
@@ -215,10 +215,10 @@ class Output:
         raise AssertionError("nobody sets this event")
 
     async def get_response(self) -> Response:
-        return Response(text=self._text, attachments=self._attachments)
+        return Response(text="".join(self._texts), attachments=self._attachments)
 
     async def respond_text(self, response: str) -> None:
-        self._text += response
+        self._texts.append(response)
         await self.put(response)
 
     async def respond_image(self, iolike: BinaryIO) -> None:

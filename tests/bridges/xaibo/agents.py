@@ -50,6 +50,14 @@ class Words(Handler):
         await asyncio.sleep(self.config.get("rest", 0))
 
 
+class Burst(Handler):
+    """Answers with three hundred words and never waits itself."""
+
+    async def handle_text(self, text: str) -> None:
+        for number in range(300):
+            await self.response.respond_text(f"word{number} ")
+
+
 class Echo(Handler):
     """Repeats the text."""
 
@@ -95,14 +103,16 @@ class Wardrobe(Handler):
 
 
 class NeedsExchange(TextMessageHandlerProtocol):
-    """Depends on Xaibo's own exchange."""
+    """Depends on Xaibo's own exchange, and names two modules that it holds."""
 
     def __init__(self, response: ResponseProtocol, exchange: Exchange, config: dict[str, Any] | None = None):
         self.response = response
         self.exchange = exchange
 
     async def handle_text(self, text: str) -> None:
-        await self.response.respond_text(type(self.exchange).__name__)
+        modules = self.exchange.module_instances
+        names = [type(modules[id]).__name__ for id in ("__conversation_history__", "__response__")]
+        await self.response.respond_text(" ".join(names))
 
 
 class HistoryPrinter(TextMessageHandlerProtocol):
@@ -149,6 +159,18 @@ class StreamingAsker(TextMessageHandlerProtocol):
         async for piece in self.llm.generate_stream(messages):
             await self.response.respond_text(piece)
         await self.response.respond_event(UsageEvent(**TOKENS))
+
+
+class ManyModels(TextMessageHandlerProtocol):
+    """Depends on a list of language models, which may be empty, and asks each."""
+
+    def __init__(self, response: ResponseProtocol, llms: list[LLMProtocol], config: dict[str, Any] | None = None):
+        self.response, self.llms = response, llms
+
+    async def handle_text(self, text: str) -> None:
+        for llm in self.llms:
+            await self.response.respond_text((await llm.generate([LLMMessage.user(text)])).content)
+        await self.response.respond_text(f"{len(self.llms)} models.")
 
 
 class NoTools(ToolProviderProtocol):
@@ -257,6 +279,19 @@ def own_history_agent() -> AgentConfig:
     )
 
 
+def many_models_agent(name: str, *answers: str) -> AgentConfig:
+    """Return an agent that depends on a list of language models."""
+    llms = [
+        ModuleConfig(module=MockLLM, id=f"llm{number}", config={"responses": [{"content": answer, "usage": TOKENS}]})
+        for number, answer in enumerate(answers)
+    ]
+    return AgentConfig(
+        id=name,
+        modules=[*llms, ModuleConfig(module=ManyModels, id="handler")],
+        exchange=[ExchangeConfig(module="handler", protocol=LLMProtocol, provider=[llm.id for llm in llms])],
+    )
+
+
 def streaming_agent() -> AgentConfig:
     """Return an agent that streams from its model."""
     return AgentConfig(
@@ -277,6 +312,7 @@ def make_xaibo() -> Xaibo:
         agent("words", Words),
         agent("paced", Words, count=3, pause=0.03, rest=0.3),
         agent("slow", Words, count=3, pause=0.5),
+        agent("burst", Burst),
         agent("echo", Echo),
         agent("silent", Silent),
         agent("asleep", Silent, pause=60),
@@ -290,6 +326,9 @@ def make_xaibo() -> Xaibo:
         entries_agent(),
         own_history_agent(),
         streaming_agent(),
+        many_models_agent("no-models"),
+        many_models_agent("one-model", "One, "),
+        many_models_agent("two-models", "One, ", "two, "),
         tool_agent("tools", SimpleToolOrchestrator, TWO_ROUNDS),
         tool_agent("client-tools", SimpleToolOrchestrator, CLIENT_ROUND),
         tool_agent("react", ReActOrchestrator, REACT),

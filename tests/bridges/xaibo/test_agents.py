@@ -153,7 +153,12 @@ def test_usage_is_that_of_the_models_of_the_agent(ours: str) -> None:
 
 
 def test_the_agents_own_calls_and_outputs_are_items(ours: str) -> None:
-    assert summarize(ask(ours, "tools")) == [
+    response = ask(ours, "tools")
+    # The model gives both calls the same id.
+    first, first_output, second, second_output, _ = [item.get("call_id") for item in response["output"]]
+    assert (first, second) == (first_output, second_output)
+    assert first != second
+    assert summarize(response) == [
         ("function_call", '{"city":"Rome"}'),
         ("function_call_output", "sun in Rome"),
         ("function_call", '{"city":"nowhere"}'),
@@ -195,9 +200,19 @@ def test_a_streaming_model_streams(ours: str) -> None:
     ]
 
 
-def test_an_agent_that_needs_the_exchange_can_be_used_twice(ours: str, theirs: str) -> None:
-    assert [output_text(ask(ours, "needs-exchange")) for _ in range(2)] == ["Proxy", "Proxy"]
-    # Each instantiation adds Xaibo's exchange to the agent's configuration once more.
+@pytest.mark.parametrize(
+    ("model", "answer", "tokens"),
+    [("no-models", "0 models.", None), ("one-model", "One, 1 models.", 14), ("two-models", "One, two, 2 models.", 28)],
+)
+def test_an_agent_may_depend_on_a_list_of_models(ours: str, model: str, answer: str, tokens: int | None) -> None:
+    response = ask(ours, model)
+    assert output_text(response) == answer
+    assert tokens in (None, response["usage"]["total_tokens"])
+
+
+def test_the_conversation_and_the_response_module_are_injected(ours: str, theirs: str) -> None:
+    assert [output_text(ask(ours, "needs-exchange")) for _ in range(2)] == ["Conversation Output"] * 2
+    # Each instantiation adds Xaibo's exchange to the agent's configuration once more, and the module wants one.
     again = [post_response(theirs, DOOR, model="needs-exchange").status_code for _ in range(2)]
     assert again == [200, 500]
 

@@ -47,6 +47,11 @@ def test_all_deltas_arrive(ours: str, theirs: str) -> None:
     assert len(deltas(events)) < 20
 
 
+def test_all_deltas_of_an_agent_that_never_waits_arrive(ours: str, theirs: str) -> None:
+    assert deltas(read_stream(ours, "burst")[0]) == [f"word{number} " for number in range(300)]
+    assert len(deltas(read_stream(theirs, "burst")[0])) < 300
+
+
 def test_sequence_numbers_count_the_events(ours: str, theirs: str) -> None:
     numbers = [event["sequence_number"] for event in read_stream(ours, "words")[0]]
     assert numbers == list(range(len(numbers)))
