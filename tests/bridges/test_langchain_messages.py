@@ -2,11 +2,13 @@
 
 from typing import Any
 
+import pytest
 from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage, HumanMessage, SystemMessage, ToolMessage
 
 from antiphon.agents.turn import Turn
 from antiphon.bridges.langchain_messages import MessageReader, encode_conversation
 from antiphon.protocol import parts
+from antiphon.protocol.errors import RequestError
 from antiphon.protocol.items import FunctionCallOutput, UrlCitation
 from antiphon.protocol.parts import Part
 from antiphon.wire.openresponses import decode_request
@@ -89,6 +91,11 @@ def test_images_and_files_are_blocks() -> None:
         {"type": "file", "mime_type": "application/pdf", "base64": "aGk=", "filename": "a.pdf"},
         {"type": "file", "mime_type": "application/pdf", "url": "https://example.com/b.pdf"},
     ]
+
+
+def test_an_image_without_an_address_is_an_error() -> None:
+    with pytest.raises(RequestError, match="This 'input_image' cannot be sent to the agent"):
+        encode(say("user", {"type": "input_image", "file_id": "file_1"}))
 
 
 def read(*messages: BaseMessage) -> list[Part]:

@@ -18,6 +18,7 @@ from antiphon.protocol.errors import RequestError
 from antiphon.protocol.items import (
     CUSTOM_TOOL_CALL,
     Content,
+    ExtensionContent,
     ExtensionItem,
     FunctionCall,
     FunctionCallOutput,
@@ -125,7 +126,7 @@ def encode_content(content: Sequence[Content]) -> MessageContent:
 
 
 def encode_block(part: Content) -> Block:
-    """Return a piece of content as a block; raises RequestError for a file that cannot be read."""
+    """Return a piece of content as a block; raises RequestError for one that cannot be sent."""
     match part:
         case InputImage(image_url=str() as url, detail=detail):
             return {"type": "image_url", "image_url": {"url": url, "detail": detail}}
@@ -139,6 +140,9 @@ def encode_block(part: Content) -> Block:
             if head is None:
                 return {"type": "video", "url": url}
             return {"type": "video", "base64": url[head.end() :], "mime_type": head["media_type"] or "video/mp4"}
+        case InputImage() | ExtensionContent():  # an image by the id of a file, or audio
+            message = f"This '{part.type}' cannot be sent to the agent. Send text, a file, or an image by its URL."
+            raise RequestError(message, param="input")
         case _:
             return {"type": "text", "text": content_text(part)}
 
