@@ -30,10 +30,13 @@ def without_store(settings: Settings | None) -> Settings:
 
 
 @contextmanager
-def run_server(served: Settings | AsgiApp | None = None) -> Iterator[str]:
-    """Serve an application or settings on a free port; give the address."""
+def run_server(served: Settings | AsgiApp | None = None, *, connections: Settings | None = None) -> Iterator[str]:
+    """Serve an application or settings on a free port; give the address.
+
+    `connections` are the settings of the server below the application, which are the defaults otherwise.
+    """
     app = create_app(without_store(served)) if not callable(served) else served
-    server = uvicorn.Server(uvicorn_config(app, "127.0.0.1", 0))
+    server = uvicorn.Server(uvicorn_config(app, "127.0.0.1", 0, connections))
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
     deadline = time.monotonic() + 20

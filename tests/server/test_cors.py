@@ -96,6 +96,15 @@ def test_a_stopping_server_says_so_to_the_page() -> None:
     assert "retry-after" in response.headers["access-control-expose-headers"]
 
 
+def test_a_request_that_no_application_sees_has_the_headers_too() -> None:
+    settings = Settings(allowed_origins=[PAGE], max_connections=1, responses_dir=None)
+    with run_server(settings, connections=settings) as address, http_client(address) as first:
+        assert first.get("/healthz").status_code == 200
+        response = request(address, "GET", "/v1/models", {"origin": PAGE})
+    assert response.status_code == 503
+    assert response.headers["access-control-allow-origin"] == PAGE
+
+
 @pytest.mark.parametrize("origin", ["https://app.example.evil", "http://app.example", "https://app.example:1", "null"])
 def test_other_pages_get_no_permission(guarded: str, origin: str) -> None:
     preflight = request(guarded, "OPTIONS", "/v1/responses", PREFLIGHT | {"origin": origin})

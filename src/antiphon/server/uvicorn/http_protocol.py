@@ -24,7 +24,8 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 
 from antiphon.protocol import struct
 from antiphon.protocol.errors import RequestError
-from antiphon.server.asgi import DIRECT_WRITE_KEY, server_busy_error
+from antiphon.server.asgi import DIRECT_WRITE_KEY, Scope, server_busy_error
+from antiphon.server.cors import CrossOriginPolicy
 from antiphon.server.uvicorn.connection import ClientConnection, ConnectionLimits, cancel_timer
 from antiphon.server.uvicorn.direct_write import ChunkWriter, HeaderBuffer
 
@@ -102,11 +103,13 @@ def headers_too_large_error(limits: ConnectionLimits) -> RequestError:
     )
 
 
-def http_protocol(limits: ConnectionLimits) -> type[Protocol]:
+def http_protocol(limits: ConnectionLimits, allowed_origins: Sequence[str] = ()) -> type[Protocol]:
     """Return the protocol class for `uvicorn.Config(http=...)`."""
     # A partial, because uvicorn pickles its configuration for its workers, and a class defined
     # inside a function cannot be pickled. uvicorn only ever calls it.
-    return cast("type[Protocol]", partial(HardenedHttpProtocol, limits=limits))
+    return cast(
+        "type[Protocol]", partial(HardenedHttpProtocol, limits=limits, cross_origin=CrossOriginPolicy(allowed_origins))
+    )
 
 
 class ConnectionPhase(Enum):
@@ -150,9 +153,10 @@ class HardenedHttpProtocol(ClientConnection, HttpToolsProtocol):
     piece_size = 16384
     parser: HttpRequestParser  # uvicorn sets it to None when the connection is lost
 
-    def __init__(self, *, limits: ConnectionLimits, **arguments: Any) -> None:
+    def __init__(self, *, limits: ConnectionLimits, cross_origin: CrossOriginPolicy, **arguments: Any) -> None:
         super().__init__(**arguments)
         self.limits = limits
+        self.cross_origin = cross_origin
         self.timeout_keep_alive = limits.keep_alive_seconds
         self.phase = ConnectionPhase.OPEN
         # Both by the pausable clock, which does not count time that the server itself took.
@@ -359,7 +363,10 @@ class HardenedHttpProtocol(ClientConnection, HttpToolsProtocol):
 
     def _close(self, error: RequestError | None = None) -> None:
         if error is not None and not self.transport.is_closing():
-            self.transport.write(encode_error_response(error, self.server_state.default_headers))
+            # The headers of the request, as far as they were read: a page may read its errors, too.
+            scope: Scope = {"headers": self.headers or []}
+            headers = [*self.server_state.default_headers, *self.cross_origin.headers(scope)]
+            self.transport.write(encode_error_response(error, headers))
         self.transport.close()
         self.start_write_timer()
 

@@ -111,7 +111,7 @@ def uvicorn_config(app: AsgiApp, host: str, port: int, settings: Settings | None
         cast("type[object]", app),  # pyright: ignore[reportArgumentType]
         host=host,
         port=port,
-        http=http_protocol(limits),
+        http=http_protocol(limits, settings.allowed_origins),
         # Later than the drain's end, which lets interrupted turns say that they failed.
         ws=websocket_protocol(limits, settings.drain_seconds + HARD_STOP_SECONDS / 2),
         ws_max_size=settings.body_limit,
