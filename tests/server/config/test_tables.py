@@ -292,7 +292,7 @@ def test_all_mistakes_of_a_file_are_reported_at_once() -> None:
     first, *lines = str(caught.value).splitlines()
     assert first == "antiphon.toml: 15 mistakes:"
     assert [re.match(r"  (\S+): ", line)[1] for line in lines] == [  # pyright: ignore[reportOptionalSubscript]
-        "server",
+        "server.port",
         "providers.local.base_ur",
         "providers.local.timeouts",
         "providers.local.adapter",

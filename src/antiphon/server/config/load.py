@@ -109,6 +109,7 @@ def parse_config(
 
 def _build_config(text: Table, environ: Environ, file: Path, agents: Collection[str], errors: Errors) -> GatewayConfig:
     root = tables.check_table(text, tables.ROOT_KEYS, "", errors)
+    server = tables.check_table(root.get("server", {}), tables.SERVER_KEYS, "server", errors)
     in_file: dict[str, Table] = root.get("providers", {})
     provider_tables: dict[str, Table] = {}
     for name, value in in_file.items():
@@ -123,7 +124,6 @@ def _build_config(text: Table, environ: Environ, file: Path, agents: Collection[
     for name, value in root.get("models", {}).items():
         with tables.collect_errors(errors):
             targets[name] = tables.parse_alias(name, value)
-    server = tables.check_table(root.get("server", {}), tables.SERVER_KEYS, "server", errors)
     config = GatewayConfig(models=resolve_aliases(targets, {*in_file, *BUILT_IN}, agents, errors), server=server)
     aliased = {model.partition("/")[0] for names in config.models.values() for model in names}
     for alias in filter(agents.__contains__, config.models):
