@@ -2,7 +2,8 @@
 
 main      the commands and their options; ends the process without waiting for threads
 load      what --app and --agents name
-serve     antiphon serve
+serve     antiphon serve, antiphon worker
+processes antiphon serve --workers, and the processes of --reload
 reload    antiphon serve --reload
 models    antiphon models
 convert   antiphon convert

@@ -71,6 +71,38 @@ ConfigFile = Annotated[
 ]
 
 
+DataFolder = Annotated[
+    str | None,
+    # Not a Path: an empty one would mean the current folder.
+    typer.Option(
+        "--data", metavar="FOLDER", help="Folder that stores responses, or :memory:.", show_default="./responses"
+    ),
+]
+StoreAddress = Annotated[
+    str | None,
+    typer.Option(
+        "--store",
+        envvar="ANTIPHON_STORE",
+        metavar="URL",
+        help="PostgreSQL database that stores everything instead, for several servers: postgresql://…",
+    ),
+]
+SealKeys = Annotated[
+    str | None,
+    typer.Option(
+        envvar="ANTIPHON_SEAL_KEYS",
+        help="Keys that encrypt content kept by clients, newest first, separated by commas.",
+        show_default="a key in the data folder or database",
+    ),
+]
+DrainSeconds = Annotated[
+    float | None,
+    typer.Option(
+        min=0, max=86400, help="How long running responses may take to finish at shutdown.", show_default="25"
+    ),
+]
+
+
 @app.command()
 def serve(  # noqa: PLR0913 - one parameter per option
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
@@ -78,29 +110,14 @@ def serve(  # noqa: PLR0913 - one parameter per option
     apps: Target = [],  # noqa: B006 - typer copies it
     folders: Folders = [],  # noqa: B006
     config: ConfigFile = None,
-    data: Annotated[
-        str | None,
-        # Not a Path: an empty one would mean the current folder.
-        typer.Option(metavar="FOLDER", help="Folder that stores responses, or :memory:.", show_default="./responses"),
-    ] = None,
+    data: DataFolder = None,
+    store: StoreAddress = None,
     api_key: Annotated[
         str | None, typer.Option(envvar="ANTIPHON_API_KEY", help="Bearer token that clients must send.")
     ] = None,
-    seal_keys: Annotated[
-        str | None,
-        typer.Option(
-            envvar="ANTIPHON_SEAL_KEYS",
-            help="Keys that encrypt content kept by clients, newest first, separated by commas.",
-            show_default="a key in the data folder",
-        ),
-    ] = None,
+    seal_keys: SealKeys = None,
     no_auth: Annotated[bool, typer.Option("--no-auth", metavar="", help="Serve other machines without a key.")] = False,
-    drain_seconds: Annotated[
-        float | None,
-        typer.Option(
-            min=0, max=86400, help="How long running responses may take to finish at shutdown.", show_default="25"
-        ),
-    ] = None,
+    drain_seconds: DrainSeconds = None,
     allowed_origins: Annotated[
         list[str],
         typer.Option(
@@ -110,6 +127,7 @@ def serve(  # noqa: PLR0913 - one parameter per option
     reload: Annotated[
         bool, typer.Option("--reload", metavar="", help="Restart when a .py, .toml or .yaml file changes here.")
     ] = False,
+    workers: Annotated[int, typer.Option(min=1, max=1000, help="How many processes serve the port.")] = 1,
 ) -> None:
     """Serve Open Responses over HTTP.
 
@@ -130,19 +148,56 @@ def serve(  # noqa: PLR0913 - one parameter per option
         folders=folders,
         config=config,
         data=data,
+        store=store,
         api_key=api_key,
         seal_keys=seal_keys,
         no_auth=no_auth,
         drain_seconds=drain_seconds,
         allowed_origins=allowed_origins,
     )
+    if reload and workers > 1:
+        raise StartupError("--reload serves with one process. Leave out --workers.")
     if reload:
         from antiphon.cli.reload import serve_with_reload
 
         serve_with_reload(options)
+    elif workers > 1:
+        from antiphon.cli.processes import serve_with_workers
+
+        serve_with_workers(options, workers)
     else:
         log_to_stderr()
         serve(options)
+
+
+@app.command()
+def worker(  # noqa: PLR0913 - one parameter per option
+    apps: Target = [],  # noqa: B006
+    folders: Folders = [],  # noqa: B006
+    config: ConfigFile = None,
+    data: DataFolder = None,
+    store: StoreAddress = None,
+    seal_keys: SealKeys = None,
+    drain_seconds: DrainSeconds = None,
+) -> None:
+    """Run background responses of servers that share the store, without HTTP.
+
+    Give it the same agents, configuration, store and keys as the servers.
+    """
+    from antiphon.cli.serve import ServeOptions, log_to_stderr, serve_background
+
+    log_to_stderr()
+    serve_background(
+        ServeOptions(
+            targets=apps,
+            folders=folders,
+            config=config,
+            data=data,
+            store=store,
+            seal_keys=seal_keys,
+            drain_seconds=drain_seconds,
+        )
+    )
 
 
 @app.command()

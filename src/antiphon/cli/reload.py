@@ -4,22 +4,16 @@ This process keeps the listening socket, so that clients who connect meanwhile o
 their times and sizes, and not watched: that needs no library, and works on network drives and in containers.
 """
 
-import multiprocessing
 import os
-import signal
-import socket
 import sys
-import threading
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from importlib.util import cache_from_source
-from multiprocessing.context import SpawnProcess
 from pathlib import Path
 
 from antiphon.cli.load import display_path
-from antiphon.cli.main import report_startup_errors
-from antiphon.cli.serve import ServeOptions, log_to_stderr, open_socket, serve
+from antiphon.cli.processes import ServerProcess, interrupt_on_signals
+from antiphon.cli.serve import ServeOptions, open_socket
 
 WATCHED_SUFFIXES = (".py", ".toml", ".yaml", ".yml")
 """The files whose changes matter: an agent may write others itself."""
@@ -33,20 +27,17 @@ POLL_SECONDS = 0.4
 RELOAD_DRAIN_SECONDS = 2.0
 """How long running responses may take to finish before a restart, unless --drain-seconds says otherwise."""
 
-FORCED_STOP_SECONDS = 3.0
-"""How long an interrupted server may take to store what it has."""
-
 FileVersions = dict[str, tuple[int, int]]
 """The time and the size of each file."""
 
 
 def serve_with_reload(options: ServeOptions) -> None:
     """Serve until a signal arrives, and start the server again when a file changes; raises StartupError."""
-    for number in (signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)):
-        signal.signal(number, signal.default_int_handler)  # so that each of them ends the loop below
+    interrupt_on_signals()
+    drain_seconds = RELOAD_DRAIN_SECONDS if options.drain_seconds is None else options.drain_seconds
     roots = [Path.cwd(), *options.folders, *([options.config] if options.config else [])]
     with open_socket(options.host, options.port) as listener:
-        server = ReloadedServer(options, listener)
+        server = ServerProcess(options, listener, drain_seconds, until_changed=True)
         watcher = FileWatcher(roots)
         try:
             server.start()
@@ -56,57 +47,6 @@ def serve_with_reload(options: ServeOptions) -> None:
                 server.start()
         except KeyboardInterrupt:
             server.stop()
-
-
-@dataclass
-class ReloadedServer:
-    """A server in a process of its own, on a socket that outlives it."""
-
-    options: ServeOptions
-    listener: socket.socket
-    process: SpawnProcess | None = None
-
-    def start(self) -> None:
-        # Spawned and not forked: a forked process would have this one's modules.
-        context = multiprocessing.get_context("spawn")
-        self.process = context.Process(target=run_server, args=(self.options, self.listener))
-        self.process.start()
-
-    def stop(self) -> None:
-        """Drain the server, and interrupt it if that takes long."""
-        if self.process is None:
-            return
-        drain_seconds = self.options.drain_seconds
-        try:
-            self.process.terminate()
-            self.process.join(RELOAD_DRAIN_SECONDS if drain_seconds is None else drain_seconds)
-            if self.process.is_alive() and self.process.pid:
-                os.kill(self.process.pid, signal.SIGINT)  # the second signal: it waits no longer
-        finally:
-            self.process.join(FORCED_STOP_SECONDS)
-            self.process.kill()
-            self.process.join()
-
-
-def run_server(options: ServeOptions, listener: socket.socket) -> None:
-    """Serve in a process of its own, for as long as its parent runs."""
-    parent = multiprocessing.parent_process()
-
-    def stop_with_parent() -> None:
-        if parent:
-            parent.join()
-        os.kill(os.getpid(), signal.SIGTERM)
-
-    threading.Thread(target=stop_with_parent, daemon=True).start()
-    log_to_stderr()
-    try:
-        with report_startup_errors():
-            serve(options, listener)
-    except KeyboardInterrupt:
-        sys.exit(128 + signal.SIGINT)
-    except SystemExit:
-        print("antiphon: waiting until a file changes", file=sys.stderr, flush=True)
-        raise
 
 
 class FileWatcher:

@@ -10,6 +10,7 @@ encrypts, every one decrypts. A key is 32 random bytes in base64, URL-safe or no
 """
 
 import base64
+import hashlib
 import logging
 import os
 import secrets
@@ -72,6 +73,11 @@ class KeyRing:
         except ValueError as error:
             reason = f"{error} Restore the file from a copy; without it, what was sealed stays sealed."
         raise StoreError(f"The seal's keys in {path} cannot be used: {reason}")
+
+    @property
+    def fingerprints(self) -> list[str]:
+        """A hash of each key, by which servers compare their keys."""
+        return [hashlib.sha256(key.encode()).hexdigest()[:16] for key in self._keys]
 
     def encrypt(self, content: object) -> str:
         """Encrypt a JSON value."""

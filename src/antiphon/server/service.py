@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from starlette.routing import Mount
 
@@ -17,7 +17,7 @@ from antiphon.engine.models import AgentLimits, Models
 from antiphon.engine.persistence import ContextCache
 from antiphon.engine.provider_model import ProviderClient, Providers
 from antiphon.engine.run import SERVER_STOPPING
-from antiphon.engine.sealing import KeyRing, check_keys
+from antiphon.engine.sealing import KeyRing, check_keys, new_key
 from antiphon.protocol.errors import RequestError, StoreError
 from antiphon.server.asgi import ClientDisconnected, DisconnectWatcher, Receive
 from antiphon.server.provider_probe import ProviderModelList
@@ -28,6 +28,9 @@ from antiphon.store.sqlite.store import SqliteStore
 from antiphon.transport.client import HttpClient
 from antiphon.transport.connection import Timeouts
 from antiphon.transport.retry import RetryPolicy
+
+if TYPE_CHECKING:
+    from antiphon.store.postgres.store import PostgresStore
 
 logger = logging.getLogger("antiphon.server")
 
@@ -69,6 +72,7 @@ class Service:
         """Set to interrupt running work now instead of after `drain_seconds`."""
         self._lock = asyncio.Lock()
         self._engine: Engine | None = None
+        self._database: PostgresStore | None = None
         self._maintenance: Maintenance | None = None
         self._tasks: set[asyncio.Task[object]] = set()
 
@@ -94,13 +98,17 @@ class Service:
     async def check_store(self) -> None:
         """Raise StoreError if responses cannot be stored, as with a full disk."""
         await self.engine()
-        if self.settings.responses_dir is not None:
+        if self._database:
+            await self._database.check()
+        elif self.settings.responses_dir is not None:
             await asyncio.to_thread(check_writable, self.settings.responses_dir)
 
     async def _create_engine(self) -> Engine:
         settings = self.settings
-        # In a thread, because both read and write files.
-        key_ring, store = await asyncio.to_thread(self._open_files)
+        if settings.store is not None:
+            key_ring, store = await self._open_database(settings.store)
+        else:  # in a thread, because both read and write files
+            key_ring, store = await asyncio.to_thread(self._open_files)
         engine = Engine(
             self.models,
             store=store,
@@ -117,6 +125,19 @@ class Service:
             await self._maintenance.stop()
             raise
         return engine
+
+    async def _open_database(self, url: str) -> tuple[KeyRing, Store]:
+        store = open_postgres_store(url)
+        await store.open()
+        try:
+            keys = self.settings.seal_keys or [await store.find_or_add_secret("seal", new_key())]
+            key_ring = KeyRing(keys)
+            await store.check_seal_keys(key_ring.fingerprints)
+        except StoreError:
+            await store.close()
+            raise
+        self._database = store
+        return key_ring, store
 
     def _open_files(self) -> tuple[KeyRing, Store]:
         folder, keys = self.settings.responses_dir, self.settings.seal_keys
@@ -200,8 +221,19 @@ class Service:
         await self.drain()
         if self._maintenance:
             await self._maintenance.stop()
-        self._engine = self._maintenance = None
+        self._engine = self._maintenance = self._database = None
         self._client.close()
+
+
+def open_postgres_store(url: str) -> "PostgresStore":
+    """Return a store in PostgreSQL; raises StoreError if its driver is not installed."""
+    try:
+        from antiphon.store.postgres.store import PostgresStore
+    except ModuleNotFoundError as error:
+        if error.name != "asyncpg":
+            raise
+        raise StoreError("PostgreSQL needs the package asyncpg. Install it: pip install 'antiphon[postgres]'") from None
+    return PostgresStore(url)
 
 
 def find_service(app: object) -> Service | None:

@@ -78,9 +78,13 @@ class Settings:
     responses_dir: Path | str | None = "./responses"
     """The folder in which responses are stored; None keeps them in memory only."""
 
+    store: str | None = field(default=None, repr=False)
+    """The address of a PostgreSQL database, as `postgresql://user:password@host/database`, in which everything is
+    stored instead of in `responses_dir`. Any number of servers may share it."""
+
     seal_keys: Sequence[str] = field(default=(), repr=False)
     """Keys that encrypt the content which clients send back (reasoning, compaction): 32 bytes each, in base64. The
-    first one encrypts, all of them decrypt. Without any, a key is generated and stored in the folder."""
+    first one encrypts, all of them decrypt. Without any, a key is generated and stored in the folder or database."""
 
     threads: ThreadStorage | bool = True
     """Where Hashbrown's threads are stored: with the responses (True), in a storage of your own, or nowhere (False)."""
@@ -104,8 +108,9 @@ class Settings:
     sweep_seconds: PositiveSeconds = 60
     """How often expired data is removed."""
 
-    background_slots: PositiveInt = 100
-    """How many background responses run at the same time; others are queued."""
+    background_slots: NonNegativeInt = 100
+    """How many background responses run at the same time in this process; others are queued. With 0 it runs none:
+    they wait for another process that shares the store."""
 
     socket_seconds: PositiveSeconds = 3600
     """Maximum duration of a WebSocket connection."""
@@ -147,6 +152,8 @@ class Settings:
             reason = "expected ASCII letters, digits and signs without blanks. Choose another key."
             raise InvalidValueError("api_key", reason)
         check_origins(self.allowed_origins, has_api_key=self.api_key is not None)
+        if self.store is not None and not re.match("postgres(ql)?://[^/]", self.store):
+            raise InvalidValueError("store", "expected an address as 'postgresql://user:password@host/database'.")
         by_name: dict[str, Agent] = {}
         for agent in self.agents:
             if by_name.setdefault(agent.name, agent) is not agent:
@@ -169,6 +176,7 @@ class Settings:
             aliases=config.models,
             allowed_origins=[*self.allowed_origins, *config.server.get("allowed_origins", ())],
             list_threads=config.server.get("list_threads", self.list_threads),
+            store=self.store or config.server.get("store"),
         )
 
     @property

@@ -14,6 +14,7 @@ contract suite in `tests/store`. The rules for all of them:
 
 import asyncio
 import os
+import re
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
 from typing import Literal, Protocol
@@ -327,6 +328,11 @@ def make_ids_unique(items: Iterable[Item], taken: Iterable[object] = ()) -> list
 def renew_id(id: str) -> str:
     """Return a random id with the prefix of another."""
     return id[: id.find("_") + 1] + os.urandom(24).hex()
+
+
+def describe_url(url: str) -> str:
+    """Return a database's address without the password and the parameters."""
+    return re.sub(r"(//[^/@:]*):[^/@]*@", r"\1@", url).partition("?")[0]
 
 
 # Pagination, shared by the stores.

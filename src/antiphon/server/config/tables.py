@@ -83,6 +83,7 @@ ROOT_KEYS = {
 SERVER_KEYS = {
     "allowed_origins": TableKey(list[str], 'allowed_origins = ["https://app.example"]'),
     "list_threads": TableKey(bool, "list_threads = true"),
+    "store": TableKey(NonEmptyText, 'store = "postgresql://antiphon@db.internal/antiphon"'),
 }
 """The keys of `[server]`: settings of the same names."""
 

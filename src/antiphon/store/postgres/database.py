@@ -2,8 +2,7 @@
 
 import asyncio
 import logging
-import re
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from typing import Any, Protocol, TypeVar
 
@@ -12,6 +11,7 @@ from msgspec import MsgspecError
 
 from antiphon.protocol.errors import StoreError
 from antiphon.protocol.struct import InvalidValueError
+from antiphon.store.base import describe_url
 
 logger = logging.getLogger("antiphon.store")
 
@@ -164,13 +164,3 @@ async def close_connection(connection: Connection) -> None:
 def violated_index(error: Exception) -> str:
     """Return the name of the index that a `UniqueViolation` is about."""
     return str(error.constraint_name)  # pyright: ignore[reportAttributeAccessIssue, reportUnknownArgumentType, reportUnknownMemberType]
-
-
-def describe_url(url: str) -> str:
-    """Return a database's address without the password and the parameters."""
-    return re.sub(r"(//[^/@:]*):[^/@]*@", r"\1@", url).partition("?")[0]
-
-
-def split_columns(rows: Sequence[Sequence[object]], count: int) -> list[list[object]]:
-    """Return the columns of rows, for a statement that takes an array for each."""
-    return [list(column) for column in zip(*rows, strict=True)] if rows else [[] for _ in range(count)]

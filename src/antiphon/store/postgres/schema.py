@@ -20,7 +20,13 @@ CREATE TABLE workers (
     id text PRIMARY KEY,                    -- one per start of a process, so that an id is never used again
     started_at timestamptz NOT NULL DEFAULT now(),
     expires_at timestamptz NOT NULL,
+    seal_keys text[] NOT NULL DEFAULT '{}', -- hashes of its encryption keys, the one that encrypts first
     fenced boolean NOT NULL DEFAULT false   -- true for ever: nothing is written in the name of this worker any more
+);
+
+CREATE TABLE secrets (
+    name text PRIMARY KEY,
+    value text NOT NULL
 );
 
 CREATE TABLE responses (

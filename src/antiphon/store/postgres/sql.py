@@ -62,6 +62,9 @@ WITH claimed AS (
 SELECT 1 FROM added"""
 FIND_RUNNING_IN_CONVERSATION = """
 SELECT 1 FROM responses WHERE tenant = $1 AND conversation = $2 AND ended_at IS NULL AND conversation IS NOT NULL"""
+ADD_SECRET = "INSERT INTO secrets (name, value) VALUES ($1, $2) ON CONFLICT DO NOTHING"  # noqa: S105
+FIND_SECRET = "SELECT value FROM secrets WHERE name = $1"  # noqa: S105
+
 FIND_IDEMPOTENCY_RECORD = "SELECT fingerprint, response_id FROM idempotency WHERE tenant = $1 AND key = $2"
 RELEASE_KEY = "DELETE FROM idempotency WHERE tenant = $1 AND response_id = $2"
 

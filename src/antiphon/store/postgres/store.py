@@ -57,6 +57,19 @@ class PostgresStore:
         await self.lease.stop()
         await self.database.close()
 
+    async def check(self) -> None:
+        """Raise StoreError if the database cannot be reached."""
+        await self.database.fetch("SELECT 1")
+
+    async def find_or_add_secret(self, name: str, value: str) -> str:
+        """Return the secret of this name that all processes share; the first one's value is kept."""
+        await self.database.fetch(sql.ADD_SECRET, name, value)
+        return (await self.database.fetch(sql.FIND_SECRET, name))[0]["value"]
+
+    async def check_seal_keys(self, fingerprints: list[str]) -> None:
+        """Raise StoreError if another process could not read what this one encrypts, or this one that."""
+        await self.lease.check_seal_keys(fingerprints)
+
     async def begin(
         self,
         response: Response,

@@ -33,6 +33,11 @@ _FORGET_FENCED = """
 DELETE FROM workers w
 WHERE fenced AND expires_at < clock_timestamp() - interval '1 day'
     AND NOT EXISTS (SELECT 1 FROM responses r WHERE r.owner = w.id AND r.ended_at IS NULL)"""
+_SET_SEAL_KEYS = "UPDATE workers SET seal_keys = $2 WHERE id = $1"
+# A process can read what another one encrypts if it has that one's first key.
+_FIND_OTHER_KEYS = """
+SELECT 1 FROM workers WHERE NOT fenced AND expires_at > clock_timestamp() AND id <> $1 AND seal_keys <> '{}'
+    AND NOT (seal_keys[1] = ANY($2::text[]) AND $2[1] = ANY(seal_keys)) LIMIT 1"""
 _COUNT_OTHERS = "SELECT count(*) FROM workers WHERE NOT fenced AND id <> $1"
 
 
@@ -43,6 +48,7 @@ class WorkerLease:
         self._database = database
         self._seconds = seconds
         self._task: asyncio.Task[None] | None = None
+        self._seal_keys: list[str] = []
         self.id = ""
         self.others = 0
         """How many other processes had a lease at the last renewal."""
@@ -58,8 +64,19 @@ class WorkerLease:
         """Take a new id, which no fence has."""
         id = f"worker_{os.urandom(12).hex()}"
         await self._database.fetch(_REGISTER, id, self._seconds)
+        await self._database.fetch(_SET_SEAL_KEYS, id, self._seal_keys)
         self.id = id
         self.others = (await self._database.fetch(_COUNT_OTHERS, id))[0][0]
+
+    async def check_seal_keys(self, fingerprints: list[str]) -> None:
+        """Register the encryption keys of this process; raises StoreError if another one could not read its seals."""
+        self._seal_keys = fingerprints
+        await self._database.fetch(_SET_SEAL_KEYS, self.id, fingerprints)
+        if await self._database.fetchrow(_FIND_OTHER_KEYS, self.id, fingerprints):
+            raise StoreError(
+                f"Another server on {self._database.name} has other encryption keys: neither could read what the other "
+                "one has encrypted. Set ANTIPHON_SEAL_KEYS to the same keys on all servers, or on none."
+            )
 
     async def renew(self) -> None:
         """Renew the lease once; register again if another process has fenced this one."""
