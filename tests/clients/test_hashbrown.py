@@ -1,6 +1,6 @@
 """Hashbrown's published core against our server: requests, frames and threads.
 
-Over the transport in `examples/hashbrown` its whole chat runs on our frames, here without a page.
+Over the transport of `js/hashbrown` its whole chat runs on our frames, here without a page.
 """
 
 import json

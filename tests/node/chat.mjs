@@ -2,7 +2,7 @@
 // one chat after another, and writes what each user saw. Nothing waits longer than WAIT.
 
 import { fryHashbrown, s } from "@hashbrownai/core";
-import { AntiphonTransport } from "./transport.mjs";
+import { AntiphonTransport } from "./hashbrown/index.ts";
 
 const WAIT = 20_000;
 const STATES = ["isLoading", "isSending", "isGenerating", "isLoadingThread", "isSavingThread"];
