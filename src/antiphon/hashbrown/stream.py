@@ -123,6 +123,8 @@ async def stream_answer(
             await asyncio.wait([task])
         if transport is None:
             client.close()
+        # asyncio closes sockets in the next iteration of its loop, which may end with this call.
+        await asyncio.sleep(0)
 
 
 class FrameBuffer(FrameSink):
