@@ -14,7 +14,7 @@ STARTERS = frozenset({"multiprocessing", "socket", "subprocess", "uvicorn"})
 """What a test module imports, itself or through its helpers, if it starts servers or processes."""
 
 
-LONG_TESTS = ("tests/faults/", "tests/test_readme.py", "tests/test_examples.py")
+LONG_TESTS = ("tests/faults/", "tests/js/", "tests/test_readme.py", "tests/test_examples.py")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
