@@ -24,7 +24,6 @@ NEVER_NONE = {
     "max_connections",
     "heartbeat_seconds",
     "sweep_seconds",
-    "background_slots",
     "socket_seconds",
     "connect_seconds",
     "first_byte_seconds",

@@ -143,6 +143,7 @@ class Service:
         folder, keys = self.settings.responses_dir, self.settings.seal_keys
         if folder is None:
             return KeyRing(keys) if keys else KeyRing.ephemeral(), MemoryStore()
+        create_folder(Path(folder))
         key_ring = KeyRing(keys) if keys else KeyRing.from_folder(Path(folder))
         return key_ring, SqliteStore(folder)
 
@@ -245,6 +246,15 @@ def find_service(app: object) -> Service | None:
             return service
     mounts = [route for route in getattr(app, "routes", ()) if isinstance(route, Mount)]
     return next(filter(None, (find_service(mount.app) for mount in mounts)), None)
+
+
+def create_folder(folder: Path) -> None:
+    """Create the data folder if it is missing; raises StoreError."""
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        problem = "cannot be used" if folder.exists() else "cannot be created"
+        raise StoreError(f"The folder {folder} {problem}: {error.strerror}.") from error
 
 
 def check_writable(folder: Path | str) -> None:
