@@ -221,6 +221,15 @@ def test_the_answer_may_be_a_key_of_the_state() -> None:
         assert messages_of(served.ask("you")) == ['{"text": "Hello you ", "sure": true}']
 
 
+@pytest.mark.parametrize("short", [("ai", "Hello"), {"role": "assistant", "content": "Hello"}])
+def test_messages_in_short_form_are_shown(short: object) -> None:
+    def say_hello(state: MessagesState) -> dict[str, object]:
+        return {"messages": [short]}
+
+    with serve(make_graph(say_hello)) as served:
+        assert messages_of(served.ask("Hi")) == ["Hello"]
+
+
 def test_a_graph_without_any_message_gives_a_warning() -> None:
     def say_nothing(state: MessagesState) -> None:
         pass

@@ -23,7 +23,7 @@ from uuid import uuid4
 
 try:
     from langchain_core.language_models import BaseLanguageModel
-    from langchain_core.messages import BaseMessage, ToolMessage
+    from langchain_core.messages import AIMessage, BaseMessage, ToolMessage, convert_to_messages
     from langchain_core.runnables import Runnable, RunnableConfig, RunnableSequence
     from langchain_core.runnables.base import RunnableBindingBase
     from langgraph.checkpoint.base import BaseCheckpointSaver
@@ -257,11 +257,24 @@ class GraphRun:
                 self._state = data
             case "updates" if not namespace and "__interrupt__" in data:
                 self.interrupts = [*(self.interrupts or ()), *data["__interrupt__"]]
+            case "updates":
+                yield from self._read_short_messages(namespace, data)
             case _:
                 pass
         if len(self.monitor.usages) > self._counted:
             self._counted = len(self.monitor.usages)
             yield self.monitor.count_tokens()
+
+    def _read_short_messages(self, namespace: tuple[str, ...], updates: Mapping[str, object]) -> Iterator[Part]:
+        """Yield what nodes return as `("ai", "text")` or as a dict: the stream of messages leaves them out."""
+        for node, update in updates.items():
+            found = cast("Mapping[str, object]", update).get("messages") if isinstance(update, Mapping) else None
+            values = cast("list[object]", found) if isinstance(found, list) else [found]
+            short = [cast("Any", value) for value in values if isinstance(value, tuple | dict)]
+            for message in convert_to_messages(short):
+                if isinstance(message, AIMessage | ToolMessage):
+                    metadata = {"langgraph_node": node, "langgraph_checkpoint_ns": f"{node} {id(message)}"}
+                    yield from self._read_message(namespace, message, metadata)
 
     def _read_message(
         self, namespace: tuple[str, ...], message: BaseMessage, metadata: Mapping[str, Any]
