@@ -22,6 +22,13 @@ help: ## show this list
 serve: .venv/.runtime ## serve Open Responses on http://127.0.0.1:8000 (HOST=, PORT=)
 	@$(BIN)/antiphon serve --host $(HOST) --port $(PORT)
 
+.venv/js/.example: .venv/.ready scripts/setup-js $(wildcard js/hashbrown/src/* examples/hashbrown-react/* examples/hashbrown-react/src/*)
+	@scripts/setup-js example
+
+example: .venv/js/.example ## build and serve an example app; WHAT=hashbrown (HOST=, PORT=)
+	@[ "$(WHAT)" = hashbrown ] || { echo "make example: WHAT=hashbrown is the only one" >&2; exit 1; }
+	@cd .venv/js/examples/hashbrown-react && $(CURDIR)/$(BIN)/antiphon serve --app server:app --host $(HOST) --port $(PORT)
+
 .venv/node/.ready: .venv/.ready tests/node/package-lock.json scripts/setup-node
 	@scripts/setup-node
 
@@ -69,4 +76,4 @@ constraints: ## take the newest versions of everything, and pin them
 clean: ## remove what the other targets made
 	rm -rf .venv .pytest_cache .hypothesis .ruff_cache .import_linter_cache
 
-.PHONY: help serve test test-fast test-busy soak check format bench constraints clean
+.PHONY: help serve example test test-fast test-busy soak check format bench constraints clean
