@@ -163,10 +163,37 @@ def test_replayed_events_obey_the_rules(server_url: str) -> None:
     assert json.decode(encode(fold(events))) == final
 
 
-def test_a_foreground_response_cannot_be_streamed_again(server_url: str) -> None:
+@pytest.mark.parametrize("door", DIALECT_DOORS)
+@pytest.mark.parametrize("input", ["3", "3 cut", "0"])
+def test_a_foreground_response_is_streamed_again_with_new_events(server_url: str, door: str, input: str) -> None:
+    response = create_response(server_url, "counter", input, door)
+    events = replay(server_url, response["id"], door=door)
+    assert [event["sequence_number"] for event in events] == [*range(len(events))]
+    assert events[-1]["response"] == response
+    if door == "/v1":
+        assert find_violations([decode_event(event) for event in events]) == []
+
+
+def test_a_failed_foreground_response_is_streamed_again(server_url: str) -> None:
+    first = stream_events(server_url, model="counter", input="2 broken")
+    events = replay(server_url, first[0]["response"]["id"])
+    assert [event["type"] for event in events[-2:]] == ["error", "response.failed"]
+    assert events[-1]["response"] == first[-1]["response"]
+
+
+def test_a_foreground_response_cannot_be_resumed(server_url: str) -> None:
     id = create_response(server_url, "demo", "Hi!")["id"]
-    answer = call(server_url, "GET", f"/v1/responses/{id}?stream=true")
-    assert error_code(answer) == (400, "not_a_background_response", "stream")
+    answer = call(server_url, "GET", f"/v1/responses/{id}?stream=true&starting_after=1")
+    assert error_code(answer) == (400, "not_a_background_response", "starting_after")
+
+
+def test_a_foreground_response_in_progress_says_when_it_can_be_streamed(server_url: str) -> None:
+    body = {"model": "endless", "input": "go", "stream": True}
+    with http_client(server_url) as http, http.stream("POST", "/v1/responses", json=body) as answer:
+        id = next(answer.iter_text()).partition('"id":"')[2].partition('"')[0]
+        refused = call(server_url, "GET", f"/v1/responses/{id}?stream=true")
+    assert error_code(refused) == (400, "response_in_progress", "stream")
+    assert "when it has ended" in refused.json()["error"]["message"]
 
 
 @pytest.mark.parametrize(
@@ -192,10 +219,11 @@ def test_events_go_after_a_while_and_responses_later(tmp_path: Path) -> None:
         id = create_response(server_url, "counter", "1", background=True)["id"]
         wait_until_ended(server_url, id)
         path = f"/v1/responses/{id}"
-        wait_until(lambda: call(server_url, "GET", f"{path}?stream=true").status_code == 404)
-        answer = call(server_url, "GET", f"{path}?stream=true")
-        assert error_code(answer) == (404, "events_not_found", "stream")
-        assert get_response(server_url, id)["status"] == "completed"
+        resumed = f"{path}?stream=true&starting_after=0"
+        wait_until(lambda: call(server_url, "GET", resumed).status_code == 404)
+        assert error_code(call(server_url, "GET", resumed)) == (404, "events_not_found", "starting_after")
+        # Without a log the events are generated anew.
+        assert replay(server_url, id)[-1]["response"] == get_response(server_url, id)
     with serve_agents(tmp_path, response_seconds=0, **times) as server_url:
         wait_until(lambda: call(server_url, "GET", path).status_code == 404)
 

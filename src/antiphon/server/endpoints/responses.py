@@ -156,10 +156,7 @@ class ResponseEndpoints(Endpoints):
         if not exchange.request.stream:
             await exchange.send_response(response)
             return
-        stream = EventStream(exchange.dialect, self._settings.outlet_bytes)
-        stream.write(replay_response(response))
-        stream.close()
-        await stream.send(exchange.send, self._settings.heartbeat_seconds)
+        await self._send_replay(exchange.send, exchange.dialect, response)
 
     async def compact(self, scope: Scope, receive: Receive, send: Send) -> None:
         """`POST /responses/compact`; the model is stopped if the client disconnects."""
@@ -188,18 +185,33 @@ class ResponseEndpoints(Endpoints):
                 raise RequestError(message, param="starting_after", code="invalid_value")
             await send_json(send, dialect.encode_response(stored.response))
             return
-        if not stored.response.background:
-            message = "Only background responses can be streamed again. Read this one without 'stream'."
-            raise RequestError(message, param="stream", code="not_a_background_response")
+        if after is not None and not stored.response.background:
+            message = "Only background responses can be resumed. Leave 'starting_after' out to get the whole stream."
+            raise RequestError(message, param="starting_after", code="not_a_background_response")
         start = -1 if after is None else after
-        if await engine.store.read(id, start, limit=1) is None:
-            message = f"The events of response '{id}' have expired. Read it without 'stream'."
-            raise RequestError(message, type="not_found", param="stream", code="events_not_found")
+        log = await engine.store.read(id, start, limit=1) if stored.response.background else None
+        # The log of a response that a crash interrupted may be empty.
+        if log and (log.events or not log.ended or after is not None):
+            stream = EventStream(dialect, self._settings.outlet_bytes)
+            # One event early: in some dialects it is two frames, see `EventStream.follow`.
+            events = follow_events(engine.store, id, start - 1)
+            async with StreamTask(asyncio.create_task(stream.follow(events, start)), receive, stream):
+                await stream.send(send, self._settings.heartbeat_seconds)
+        elif after is not None:
+            message = f"The events of response '{id}' have expired. Leave 'starting_after' out to get the whole stream."
+            raise RequestError(message, type="not_found", param="starting_after", code="events_not_found")
+        elif stored.response.status not in TERMINAL_STATUSES:
+            message = "This response is still in progress. Read it without 'stream', or stream it when it has ended."
+            raise RequestError(message, param="stream", code="response_in_progress")
+        else:
+            await self._send_replay(send, dialect, stored.response)
+
+    async def _send_replay(self, send: Send, dialect: Dialect, response: Response) -> None:
+        """Stream a response that has ended; its events are generated anew."""
         stream = EventStream(dialect, self._settings.outlet_bytes)
-        # One event early: in some dialects it is two frames, see `EventStream.follow`.
-        events = follow_events(engine.store, id, start - 1)
-        async with StreamTask(asyncio.create_task(stream.follow(events, start)), receive, stream):
-            await stream.send(send, self._settings.heartbeat_seconds)
+        stream.write(replay_response(response))
+        stream.close()
+        await stream.send(send, self._settings.heartbeat_seconds)
 
     async def delete(self, scope: Scope, _receive: Receive, send: Send) -> None:
         id = path_id(scope, "id", RESPONSE)
