@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from antiphon.protocol.items import InputText, Message, OutputText
 from antiphon.protocol.response import Response
-from antiphon.store.base import PageCursor
+from antiphon.store.pagination import PageCursor
 from antiphon.store.sqlite.store import SqliteStore
 from bench.table import show
 

@@ -12,8 +12,9 @@ from antiphon.engine.persistence import ensure_id
 from antiphon.protocol.errors import RequestError
 from antiphon.protocol.items import user_message
 from antiphon.protocol.request import ConversationParam, Request
-from antiphon.store.base import IdempotencyRecord, ItemPage, StoredConversation
+from antiphon.store.base import IdempotencyRecord, StoredConversation
 from antiphon.store.memory import MemoryStore
+from antiphon.store.pagination import ItemPage
 from tests.engine.builders import make_engine, make_request, wait_for_end
 
 pytestmark = pytest.mark.anyio

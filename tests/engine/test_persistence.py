@@ -30,8 +30,9 @@ from antiphon.protocol.items import FunctionCall
 from antiphon.protocol.parts import Part
 from antiphon.protocol.request import Request
 from antiphon.protocol.struct import encode
-from antiphon.store.base import IdempotencyRecord, ItemPage, PageCursor, Store, StoredResponse
+from antiphon.store.base import IdempotencyRecord, Store, StoredResponse
 from antiphon.store.memory import MemoryStore
+from antiphon.store.pagination import ItemPage, PageCursor
 from antiphon.store.sqlite.store import SqliteStore
 from antiphon.wire.openresponses import decode_request
 from tests.engine.builders import FailingStore

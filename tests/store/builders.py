@@ -38,7 +38,7 @@ from antiphon.protocol.response import (
 )
 from antiphon.protocol.struct import decode_as
 from antiphon.protocol.tools import Tool
-from antiphon.store.base import ItemPage, Order, PageCursor
+from antiphon.store.pagination import ItemPage, Order, PageCursor
 
 NOW = 1_700_000_000
 LATER = NOW + 5

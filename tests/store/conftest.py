@@ -2,5 +2,5 @@
 
 import pytest
 
-for name in ("responses", "retention", "queue", "feed", "conversations", "threads"):
+for name in ("responses", "retention", "queue", "feed", "conversations", "threads", "lists"):
     pytest.register_assert_rewrite(f"tests.store.{name}_contract")

@@ -8,7 +8,8 @@ from typing import get_args
 import pytest
 
 from antiphon.protocol.response import ResponseStatus
-from antiphon.store.base import ConversationBusyError, ItemPage, Order, PageCursor, Store, StoredConversation
+from antiphon.store.base import ConversationBusyError, Store, StoredConversation
+from antiphon.store.pagination import ItemPage, Order, PageCursor
 from tests.store.builders import (
     ITEMS,
     NOW,

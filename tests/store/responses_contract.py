@@ -13,7 +13,8 @@ from msgspec.structs import replace
 
 from antiphon.protocol.errors import RequestError, StoreError
 from antiphon.protocol.items import Item
-from antiphon.store.base import History, IdempotencyRecord, ItemPage, Order, PageCursor, Store, StoredResponse
+from antiphon.store.base import History, IdempotencyRecord, Store, StoredResponse
+from antiphon.store.pagination import ItemPage, Order, PageCursor
 from tests.store.builders import (
     FULL,
     ITEMS,

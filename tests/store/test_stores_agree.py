@@ -13,8 +13,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from antiphon.protocol.errors import RequestError, StoreError
 from antiphon.protocol.response import ResponseStatus
-from antiphon.store.base import Order, PageCursor, Store, StoredConversation
+from antiphon.store.base import Store, StoredConversation
 from antiphon.store.memory import MemoryStore
+from antiphon.store.pagination import Order, PageCursor
 from antiphon.store.postgres.store import PostgresStore
 from antiphon.store.sqlite.store import SqliteStore
 from tests.postgres_server import create_database, drop_database

@@ -252,8 +252,6 @@ def routing_error(scope: Scope, error: HTTPException) -> RequestError:
     if error.status_code == 405:
         allowed = (error.headers or {}).get("Allow", "")
         message = f"{scope['method']} is not supported here. Use {allowed}."
-        if scope["method"] == "GET" and route_path(scope).endswith("/responses"):
-            message += " There is no list of responses: GET /v1/responses/ID returns one."
         converted = RequestError(message, code="method_not_allowed", status=405)
         converted.headers = {"allow": allowed}
         return converted

@@ -1,4 +1,4 @@
-"""The interfaces that every store implements, and the values they exchange; pagination, and the notifier of new events.
+"""The interfaces that every store implements, and the values they exchange, and the notifier of new events.
 
 There are five protocols, usually implemented by one class. Every implementation must pass the
 contract suite in `tests/store`. The rules for all of them:
@@ -15,16 +15,18 @@ contract suite in `tests/store`. The rules for all of them:
 import asyncio
 import os
 import re
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager
-from typing import Literal, Protocol
+from typing import Protocol
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from antiphon.protocol.errors import RequestError, StoreError
+from antiphon.protocol.errors import StoreError
 from antiphon.protocol.items import Item
 from antiphon.protocol.response import Response
+from antiphon.store.lists import ConversationSummary, ListFilter, ResponseFilter, ResponseSummary, SummaryPage
+from antiphon.store.pagination import ItemPage, PageCursor
 
 POLL_SECONDS = 1.0
 """The longest wait for a notification. Other processes do not notify us, so readers also poll."""
@@ -61,8 +63,6 @@ class Notifier:
 
 
 TERMINAL_STATUSES = frozenset({"completed", "failed", "incomplete", "cancelled"})
-
-Order = Literal["asc", "desc"]
 
 
 class ConversationBusyError(StoreError):
@@ -120,22 +120,6 @@ class StoredConversation(Struct, frozen=True):
     metadata: dict[str, str]
 
 
-class ItemPage(Struct, frozen=True):
-    """A page of a list of items."""
-
-    items: list[Item]
-    has_more: bool
-
-
-class PageCursor(Struct, frozen=True):
-    """Which page of a list is wanted: after or before an item, in an order."""
-
-    limit: int = 20
-    order: Order = "desc"
-    after: str | None = None
-    before: str | None = None
-
-
 class ResponseStore(Protocol):
     """Storage of responses and their items."""
 
@@ -174,6 +158,12 @@ class ResponseStore(Protocol):
 
     async def list_input_items(self, id: str, cursor: PageCursor, *, tenant: str = "") -> ItemPage | None:
         """Return a page of a response's own input, None if there is no such response."""
+
+    async def list_responses(
+        self, cursor: PageCursor, filter: ResponseFilter, *, tenant: str = ""
+    ) -> SummaryPage[ResponseSummary]:
+        """Return a page of a tenant's responses, in the order of their creation."""
+        ...
 
     async def find_item(self, id: str, *, tenant: str = "") -> Item | None:
         """Return one item of any response or conversation."""
@@ -260,6 +250,12 @@ class ConversationStore(Protocol):
     async def find_conversation(self, id: str, *, tenant: str = "") -> StoredConversation | None:
         """Return a conversation."""
 
+    async def list_conversations(
+        self, cursor: PageCursor, filter: ListFilter, *, tenant: str = ""
+    ) -> SummaryPage[ConversationSummary]:
+        """Return a page of a tenant's conversations, in the order of their creation."""
+        ...
+
     async def delete_conversation(self, id: str, *, tenant: str = "") -> bool:
         """Delete a conversation and its items; return whether it existed."""
         ...
@@ -333,53 +329,3 @@ def renew_id(id: str) -> str:
 def describe_url(url: str) -> str:
     """Return a database's address without the password and the parameters."""
     return re.sub(r"(//[^/@:]*):[^/@]*@", r"\1@", url).partition("?")[0]
-
-
-# Pagination, shared by the stores.
-
-BEFORE_FIRST, AFTER_LAST = -1, 2**62
-
-
-class PositionRange(Struct, frozen=True):
-    """The positions between `low` and `high`, exclusive, how to read them, and whether to turn the page round."""
-
-    low: int
-    high: int
-    ascending: bool
-    is_reversed: bool
-
-
-def find_range(cursor: PageCursor, find_position: Callable[[str], int | None]) -> PositionRange:
-    """Return the range of positions that a cursor selects; raises RequestError for an unknown id."""
-    ascending = cursor.order == "asc"
-    low, high = BEFORE_FIRST, AFTER_LAST
-    for param, id in (("after", cursor.after), ("before", cursor.before)):
-        if id is None:
-            continue
-        if (found := find_position(id)) is None:
-            raise not_listed_error(id, param)
-        if ascending == (param == "after"):
-            low = max(low, found)
-        else:
-            high = min(high, found)
-    # A page before an item ends next to it, so it is read backwards from there.
-    is_reversed = cursor.before is not None and cursor.after is None
-    return PositionRange(low, high, ascending != is_reversed, is_reversed)
-
-
-def not_listed_error(id: str, param: str = "after") -> RequestError:
-    return RequestError(f"There is no item '{id[:80]}' in this list.", param=param)
-
-
-def make_page(found: list[Item], cursor: PageCursor, positions: PositionRange) -> ItemPage:
-    """Return a page of the items that were read; one more than `limit` means there are more."""
-    items = found[: cursor.limit]
-    return ItemPage(items[::-1] if positions.is_reversed else items, len(found) > cursor.limit)
-
-
-def paginate(items: list[Item], cursor: PageCursor) -> ItemPage:
-    """Return a page of a list in memory."""
-    positions = find_range(cursor, {str(item.id): position for position, item in enumerate(items)}.get)
-    selected = items[positions.low + 1 : max(positions.high, 0)]
-    ordered = selected if positions.ascending else selected[::-1]
-    return make_page(ordered[: cursor.limit + 1], cursor, positions)

@@ -3,6 +3,8 @@
 import asyncio
 import time
 from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
+from typing import TypeVar
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -10,7 +12,11 @@ from msgspec.structs import replace
 from antiphon.protocol.errors import StoreError
 from antiphon.protocol.items import Item, ItemReference
 from antiphon.protocol.response import Response
-from antiphon.store import base
+from antiphon.store import base, lists, pagination
+from antiphon.store.pagination import ItemPage, PageCursor
+
+R = TypeVar("R")
+S = TypeVar("S", lists.ResponseSummary, lists.ConversationSummary)
 
 TenantKey = tuple[str, str]
 """A tenant, and an id or key that is unique within it."""
@@ -157,9 +163,21 @@ class MemoryStore:
             record = self._find_record(record.response.previous_response_id or "", tenant)
         return None
 
-    async def list_input_items(self, id: str, cursor: base.PageCursor, *, tenant: str = "") -> base.ItemPage | None:
+    async def list_input_items(self, id: str, cursor: PageCursor, *, tenant: str = "") -> ItemPage | None:
         record = self._find_record(id, tenant)
-        return record and base.paginate(record.input, cursor)
+        return record and pagination.paginate(record.input, cursor)
+
+    async def list_responses(
+        self, cursor: PageCursor, filter: lists.ResponseFilter, *, tenant: str = ""
+    ) -> lists.SummaryPage[lists.ResponseSummary]:
+        def summarize(record: _ResponseRecord) -> lists.ResponseSummary | None:
+            summary = lists.summarize_response(record.response, record.conversation, record.input)
+            items = chain(record.input, record.response.output)
+            return summary if filter.matches(summary) and filter.matches_text(items) else None
+
+        records = [record for record in self._records.values() if record.tenant == tenant]
+        keys = [(record.response.created_at, record.response.id) for record in records]
+        return _list_page(records, keys, cursor, filter, summarize)
 
     async def delete(self, id: str, *, tenant: str = "") -> bool:
         record = self._find_record(id, tenant)
@@ -305,6 +323,23 @@ class MemoryStore:
         record = self._conversations.get((tenant, id))
         return record and record.conversation
 
+    async def list_conversations(
+        self, cursor: PageCursor, filter: lists.ListFilter, *, tenant: str = ""
+    ) -> lists.SummaryPage[lists.ConversationSummary]:
+        def summarize(record: _ConversationRecord) -> lists.ConversationSummary | None:
+            found = record.conversation
+            items = record.items[-lists.SEARCHED_ITEMS :]
+            if not (filter.matches_metadata(found.metadata) and filter.matches_text(items)):
+                return None
+            title = lists.make_title(record.items)
+            return lists.ConversationSummary(
+                id=found.id, created_at=found.created_at, title=title, metadata=found.metadata
+            )
+
+        records = [record for (owner, _), record in self._conversations.items() if owner == tenant]
+        keys = [(record.conversation.created_at, record.conversation.id) for record in records]
+        return _list_page(records, keys, cursor, filter, summarize)
+
     async def delete_conversation(self, id: str, *, tenant: str = "") -> bool:
         record = self._conversations.pop((tenant, id), None)
         if record:
@@ -321,9 +356,9 @@ class MemoryStore:
         self._index_items(tenant, stored)
         return stored
 
-    async def list_items(self, id: str, cursor: base.PageCursor, *, tenant: str = "") -> base.ItemPage | None:
+    async def list_items(self, id: str, cursor: PageCursor, *, tenant: str = "") -> ItemPage | None:
         record = self._conversations.get((tenant, id))
-        return record and base.paginate(record.items, cursor)
+        return record and pagination.paginate(record.items, cursor)
 
     async def find_conversation_item(self, id: str, item_id: str, *, tenant: str = "") -> Item | None:
         record = self._conversations.get((tenant, id))
@@ -380,7 +415,7 @@ class MemoryStore:
             return found[:limit]
         position = next((number for number, thread in enumerate(found, 1) if thread.id == after), None)
         if position is None:
-            raise base.not_listed_error(after)
+            raise pagination.not_listed_error(after)
         return found[position : position + limit]
 
     async def rename_thread(self, id: str, title: str | None, *, tenant: str = "") -> bool:
@@ -395,3 +430,20 @@ class MemoryStore:
     def _find_record(self, id: str, tenant: str) -> _ResponseRecord | None:
         record = self._records.get(id)
         return record if record and record.tenant == tenant else None
+
+
+def _list_page(
+    records: list[R],
+    keys: list[tuple[int, str]],
+    cursor: PageCursor,
+    filter: lists.ListFilter,
+    summarize: Callable[[R], S | None],
+) -> lists.SummaryPage[S]:
+    """Return a page of records; `keys` are their creation times and ids."""
+    positions = {id: (created_at, number) for number, (created_at, id) in enumerate(keys)}
+    page = lists.PageBuilder[S](cursor, filter, positions.get)
+    selected = sorted((position, id) for id, position in positions.items() if page.low < position < page.high)
+    for (_, number), id in selected if page.ascending else reversed(selected):
+        if not page.add(id, summarize(records[number])):
+            break
+    return page.page()

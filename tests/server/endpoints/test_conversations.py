@@ -166,7 +166,7 @@ def test_all_missing_resources_have_the_same_error(http: httpx.Client) -> None:
 
 def test_other_methods_are_rejected(http: httpx.Client) -> None:
     for method, path in (
-        ("GET", "/conversations"),
+        ("PUT", "/conversations"),
         ("PUT", f"/conversations/{ID}"),
         ("DELETE", f"/conversations/{ID}/items"),
         ("POST", f"/conversations/{ID}/items/a"),

@@ -4,8 +4,8 @@ import pytest
 
 from antiphon.protocol.errors import ErrorPayload, RequestError
 from antiphon.server.endpoints.base import Query, not_found_error, path_id
-from antiphon.store.base import PageCursor
 from antiphon.store.ids import new_id
+from antiphon.store.pagination import PageCursor
 
 
 def query(text: str) -> Query:

@@ -12,9 +12,11 @@ import pytest
 
 from antiphon.protocol.errors import StoreError
 from antiphon.protocol.response import ResponseUsage
-from antiphon.store.base import History, ItemPage, PageCursor, StoredResponse
-from antiphon.store.sqlite import sql
+from antiphon.store.base import History, StoredResponse
+from antiphon.store.pagination import ItemPage, PageCursor
+from antiphon.store.sqlite import operations, sql
 from antiphon.store.sqlite.database import connect_writer
+from antiphon.store.sqlite.operations import SummaryQueries
 from antiphon.store.sqlite.schema import MIGRATIONS, migrate
 from antiphon.store.sqlite.store import SqliteStore
 from tests.store.builders import assistant_message, ended_response, new_response, user_message
@@ -28,8 +30,8 @@ background BOOLEAN"""
 ITEMS = "id TEXT, response_id TEXT, type TEXT, role TEXT, content TEXT, created_at INTEGER"
 HISTORY = "id, response_id, previous_response_id, conversation_data, created_at"
 
-SMALL = {"SCAN segment"}
-"""Allowed scans: the threads of a chain, which are few."""
+SMALL = {"SCAN segment", "SCAN last_items"}
+"""Allowed scans: the threads of a chain, and the items of a conversation that a search looks at, which are few."""
 QUERIES = {
     name: value
     for name, value in vars(sql).items()
@@ -86,6 +88,18 @@ def test_no_query_scans_a_table(connection: sqlite3.Connection, name: str) -> No
     steps = [row["detail"] for row in plan]
     assert [s for s in steps if s.startswith("SCAN") and s not in SMALL] == [], steps
     assert not any("AUTOMATIC" in step for step in steps), steps
+
+
+@pytest.mark.parametrize(
+    "queries", [operations.RESPONSES, operations.CONVERSATIONS], ids=["responses", "conversations"]
+)
+def test_a_list_is_read_in_the_order_of_its_index(connection: sqlite3.Connection, queries: SummaryQueries) -> None:
+    values = dict.fromkeys(("tenant", "low_time", "low", "high_time", "high", "limit"), 0)
+    for statement in (queries.ascending, queries.descending):
+        plan = connection.execute(f"EXPLAIN QUERY PLAN {statement}", values)
+        steps = [row["detail"] for row in plan]
+        assert len(steps) == 1
+        assert "_listed (tenant=? AND created_at>? AND created_at<?)" in steps[0]
 
 
 @pytest.mark.parametrize("name", FEW)

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from antiphon.protocol.errors import StoreError
-from antiphon.store.base import ItemPage, LoggedEvents, PageCursor, StoredConversation, StoredResponse
+from antiphon.store.base import LoggedEvents, StoredConversation, StoredResponse
+from antiphon.store.pagination import ItemPage, PageCursor
 from antiphon.store.sqlite.operations import list_unfinished
 from antiphon.store.sqlite.store import SqliteStore
 from tests.store.builders import FULL, ITEMS, assistant_message, ended_response, make_events, new_response, user_message

@@ -6,8 +6,8 @@ middleware turns them into HTTP responses. `app.py` lists the classes.
 
     base           shared: routes, body parsing, query and path parameters
     responses      POST /responses (JSON, stream, background, idempotency), /responses/compact,
-                   /responses/input_tokens and /chat/completions; GET, DELETE, cancel and
-                   input_items of a stored response
+                   /responses/input_tokens and /chat/completions; the list of stored responses;
+                   GET, DELETE, cancel and input_items of one
     websocket      WebSocket /responses: many requests on one connection
     conversations  conversations and their items
     models         GET /models, /healthz and /readyz

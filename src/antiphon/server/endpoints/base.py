@@ -2,16 +2,17 @@
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable
-from typing import TypeVar, cast, get_args
+from collections.abc import Awaitable, Collection, Sequence
+from typing import TypedDict, TypeVar, cast, get_args
 from urllib.parse import parse_qsl
 
 from starlette.routing import BaseRoute, Route
 
 from antiphon.protocol.errors import RequestError
+from antiphon.protocol.struct import ProtocolStruct, encode
 from antiphon.server.asgi import AsgiApp, Receive, Scope, Send
 from antiphon.server.service import Service
-from antiphon.store.base import Order, PageCursor
+from antiphon.store.pagination import ItemPage, Order, PageCursor
 from antiphon.wire.openresponses import Dialect
 
 T = TypeVar("T")
@@ -49,6 +50,18 @@ MAX_INT64 = 2**63 - 1
 """The largest sequence number that SQLite can hold."""
 
 
+MAX_SEARCH_LENGTH = 200
+
+
+class ListConditions(TypedDict):
+    """The conditions that every list of stored objects knows."""
+
+    created_after: int | None
+    created_before: int | None
+    metadata: dict[str, str] | None
+    search: str | None
+
+
 class Query:
     """The query parameters of one request; an array is `include[]=a` or `include=a`, repeated."""
 
@@ -82,17 +95,47 @@ class Query:
             raise invalid_query_error(name, f"a whole number from {minimum} to {maximum}")
         return int(value)
 
+    def choice(self, name: str, values: Collection[str]) -> str | None:
+        """Return one of some values, or None; raises RequestError for any other."""
+        value = self.text(name) or None
+        if value is not None and value not in values:
+            *others, last = map(repr, values)
+            raise invalid_query_error(name, f"{', '.join(others)} or {last}")
+        return value
+
+    def entries(self, name: str) -> dict[str, str] | None:
+        """Return the object that is written `name[key]=value`, or None; raises RequestError for `name=value`."""
+        if name in self._values:
+            raise invalid_query_error(name, f"written '{name}[key]=value'")
+        found = {key[len(name) + 1 : -1]: values[-1] for key, values in self._values.items() if is_entry(key, name)}
+        return found or None
+
+    def conditions(self) -> ListConditions:
+        """Return the conditions that every list of stored objects knows; raises RequestError."""
+        search = self.text("search") or None
+        if search and len(search) > MAX_SEARCH_LENGTH:
+            raise invalid_query_error("search", f"at most {MAX_SEARCH_LENGTH} characters")
+        return {
+            "created_after": self.integer("created_after", 0, MAX_INT64),
+            "created_before": self.integer("created_before", 0, MAX_INT64),
+            "metadata": self.entries("metadata"),
+            "search": search,
+        }
+
     def cursor(self) -> PageCursor:
         """Return the page of a list that is requested."""
-        order = self.text("order") or "desc"
-        if order not in get_args(Order):
-            raise invalid_query_error("order", "'asc' or 'desc'")
+        order = self.choice("order", get_args(Order)) or "desc"
         return PageCursor(
             limit=self.integer("limit", 1, 100) or 20,
             order=cast("Order", order),
             after=self.text("after"),
             before=self.text("before"),
         )
+
+
+def is_entry(key: str, name: str) -> bool:
+    """Return whether a key is written `name[…]`."""
+    return key.startswith(f"{name}[") and key.endswith("]")
 
 
 def invalid_query_error(name: str, expected: str) -> RequestError:
@@ -119,3 +162,19 @@ def not_found_error(resource: str, id: str) -> RequestError:
     name = resource.lower()
     message = f"{resource} '{id[:80]}' not found."
     return RequestError(message, type="not_found", code=f"{name}_not_found", param=f"{name}_id")
+
+
+def encode_list(
+    rows: Sequence[ProtocolStruct], dialect: Dialect, ids: tuple[object, object], *, has_more: bool
+) -> bytes:
+    """Encode a page as a list object; `ids` are the cursors of the previous and of the next page."""
+    data = b",".join(map(dialect.encode, rows))
+    rest = encode({"first_id": ids[0], "last_id": ids[1], "has_more": has_more})
+    # The rows are encoded by the dialect, the rest is not: `rest[1:]` is without its brace.
+    return b'{"object":"list","data":[' + data + b"]," + rest[1:]
+
+
+def encode_items(page: ItemPage, dialect: Dialect) -> bytes:
+    """Encode a page of items."""
+    ids = [item.id for item in page.items] or [None]
+    return encode_list(page.items, dialect, (ids[0], ids[-1]), has_more=page.has_more)

@@ -16,10 +16,11 @@ from antiphon.protocol.items import FunctionCall, FunctionCallOutput, Item, Item
 from antiphon.protocol.request import MAX_ITEMS_PER_REQUEST, Metadata, normalize_input
 from antiphon.protocol.struct import ProtocolStruct, decode, encode, join_path
 from antiphon.server.asgi import Receive, Scope, Send, header, read_json, send_json
-from antiphon.server.endpoints.base import Endpoints, Query, check_found, path_id, route
-from antiphon.server.endpoints.responses import encode_list
-from antiphon.store.base import ItemPage, Store, StoredConversation
+from antiphon.server.endpoints.base import Endpoints, Query, check_found, encode_items, encode_list, path_id, route
+from antiphon.store.base import Store, StoredConversation
 from antiphon.store.ids import new_id
+from antiphon.store.lists import ListFilter
+from antiphon.store.pagination import ItemPage
 
 T = TypeVar("T", bound=ProtocolStruct)
 
@@ -64,7 +65,7 @@ class ConversationEndpoints(Endpoints):
     def routes(self, prefix: str) -> list[BaseRoute]:
         path = f"{prefix}/conversations/{{id}}"
         return [
-            route(f"{prefix}/conversations", POST=self.create),
+            route(f"{prefix}/conversations", GET=self.list_conversations, POST=self.create),
             route(path, GET=self.get, POST=self.update, DELETE=self.delete),
             route(f"{path}/items", GET=self.list_items, POST=self.add_items),
             route(f"{path}/items/{{item_id}}", GET=self.get_item, DELETE=self.delete_item),
@@ -82,6 +83,13 @@ class ConversationEndpoints(Endpoints):
         if items:
             await store.add_items(conversation.id, items)
         await send_json(send, _encode_conversation(conversation))
+
+    async def list_conversations(self, scope: Scope, _receive: Receive, send: Send) -> None:
+        """`GET /conversations`: the conversations without their items, the newest first."""
+        query = Query(scope)
+        page = await (await self._store()).list_conversations(query.cursor(), ListFilter(**query.conditions()))
+        ids = (page.first_id, page.last_id)
+        await send_json(send, encode_list(page.rows, self._dialect(), ids, has_more=page.has_more))
 
     async def get(self, scope: Scope, _receive: Receive, send: Send) -> None:
         await send_json(send, _encode_conversation(await self._find(scope)))
@@ -123,7 +131,7 @@ class ConversationEndpoints(Endpoints):
 
     async def _send_items(self, send: Send, page: ItemPage) -> None:
         items = [_with_status(item) for item in page.items]
-        await send_json(send, encode_list(ItemPage(items, page.has_more), self._dialect()))
+        await send_json(send, encode_items(ItemPage(items, page.has_more), self._dialect()))
 
     async def _find_item(self, scope: Scope) -> tuple[StoredConversation, Item]:
         conversation = await self._find(scope)

@@ -1,11 +1,12 @@
 """`POST /responses`: create a response, as JSON, as a stream or in the background.
 
 Also its relatives: `/responses/compact`, `/responses/input_tokens`, `/chat/completions`, and stored
-responses: get, stream again, cancel, delete, list input items.
+responses: list, get, stream again, cancel, delete, list input items.
 """
 
 import asyncio
 import hashlib
+from typing import cast, get_args
 
 import msgspec
 from msgspec import Struct
@@ -19,13 +20,23 @@ from antiphon.engine.engine import Caller, Engine, IdempotencyKeyTaken
 from antiphon.engine.persistence import replay_response
 from antiphon.protocol.errors import ErrorPayload, RequestError
 from antiphon.protocol.request import Request
-from antiphon.protocol.response import Response
+from antiphon.protocol.response import Response, ResponseStatus
 from antiphon.protocol.struct import encode
 from antiphon.server.asgi import Receive, Scope, Send, WriteChunk, header, read_json, send_json
-from antiphon.server.endpoints.base import MAX_INT64, Endpoints, Query, check_found, path_id, route
+from antiphon.server.endpoints.base import (
+    MAX_INT64,
+    Endpoints,
+    Query,
+    check_found,
+    encode_items,
+    encode_list,
+    path_id,
+    route,
+)
 from antiphon.server.middleware import direct_write
 from antiphon.server.streaming.event_stream import EventStream, StreamTask
-from antiphon.store.base import TERMINAL_STATUSES, IdempotencyRecord, ItemPage
+from antiphon.store.base import TERMINAL_STATUSES, IdempotencyRecord
+from antiphon.store.lists import ResponseFilter
 from antiphon.wire.chat.dialect import ChatDialect
 from antiphon.wire.chat.request import decode_chat
 from antiphon.wire.openresponses import Dialect, decode_compact, decode_request, failure_payload
@@ -73,7 +84,7 @@ class ResponseEndpoints(Endpoints):
         path = f"{prefix}/responses"
         # Starlette tries routes in order: the fixed paths come before `/responses/{id}`.
         return [
-            route(path, POST=self.create),
+            route(path, GET=self.list_responses, POST=self.create),
             route(f"{path}/compact", POST=self.compact),
             route(f"{path}/input_tokens", POST=self.count_input_tokens),
             route(f"{path}/{{id}}", GET=self.get, DELETE=self.delete),
@@ -172,6 +183,22 @@ class ResponseEndpoints(Endpoints):
         counted = await (await self._service.engine()).count_input_tokens(request)
         await send_json(send, encode(counted))
 
+    async def list_responses(self, scope: Scope, _receive: Receive, send: Send) -> None:
+        """`GET /responses`: stored responses without their items, the newest first."""
+        query = Query(scope)
+        status = query.choice("status", get_args(ResponseStatus))
+        wanted = ResponseFilter(
+            **query.conditions(),
+            model=query.text("model") or None,
+            status=cast("ResponseStatus | None", status),
+            background=query.flag("background") if query.text("background") else None,
+            previous_response_id=query.text("previous_response_id") or None,
+            conversation=query.text("conversation") or None,
+        )
+        page = await (await self._service.engine()).store.list_responses(query.cursor(), wanted)
+        ids = (page.first_id, page.last_id)
+        await send_json(send, encode_list(page.rows, self._dialect(), ids, has_more=page.has_more))
+
     async def get(self, scope: Scope, receive: Receive, send: Send) -> None:
         """`GET /responses/{id}`; with `stream=true` its events, after `starting_after`."""
         id, query = path_id(scope, "id", RESPONSE), Query(scope)
@@ -227,7 +254,7 @@ class ResponseEndpoints(Endpoints):
     async def input_items(self, scope: Scope, _receive: Receive, send: Send) -> None:
         id, cursor = path_id(scope, "id", RESPONSE), Query(scope).cursor()
         page = await (await self._service.engine()).store.list_input_items(id, cursor)
-        await send_json(send, encode_list(check_found(page, RESPONSE, id), self._dialect()))
+        await send_json(send, encode_items(check_found(page, RESPONSE, id), self._dialect()))
 
 
 def name_response(error: ErrorPayload, response: Response) -> ErrorPayload:
@@ -268,12 +295,3 @@ class ChatCompletionsEndpoint(ResponseEndpoints):
                 param = exchange.dialect.param_name(error.payload.param)
                 error.payload = replace(error.payload, param=param)
             raise
-
-
-def encode_list(page: ItemPage, dialect: Dialect) -> bytes:
-    """Encode a page of items as a list object with the cursors of the next page."""
-    ids = [item.id for item in page.items] or [None]
-    data = b",".join(dialect.encode(item) for item in page.items)
-    rest = encode({"first_id": ids[0], "last_id": ids[-1], "has_more": page.has_more})
-    # The items are encoded by the dialect, the rest is not: `rest[1:]` is without its brace.
-    return b'{"object":"list","data":[' + data + b"]," + rest[1:]

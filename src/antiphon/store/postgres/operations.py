@@ -10,7 +10,8 @@ from msgspec import Struct
 from antiphon.protocol.errors import StoreError
 from antiphon.protocol.items import Item
 from antiphon.protocol.response import Response
-from antiphon.store import base
+from antiphon.store import base, pagination
+from antiphon.store.pagination import ItemPage, PageCursor
 from antiphon.store.postgres import sql
 from antiphon.store.postgres.database import CONCURRENT_CREATION_ERRORS, Connection, LockTimeout, Row, violated_index
 
@@ -74,7 +75,7 @@ async def append_to_conversation(
     """Append the input and the output of a response that has ended to its conversation, if it has one."""
     if conversation is None or response.status not in ("completed", "incomplete"):
         return
-    every = (response.id, base.BEFORE_FIRST, 2**31 - 1, None)
+    every = (response.id, pagination.BEFORE_FIRST, 2**31 - 1, None)
     input = [sql.item_from_json(row["body"]) for row in await connection.fetch(sql.INPUT_ASCENDING, *every)]
     await add_items(connection, conversation, [*input, *response.output], tenant)
 
@@ -127,8 +128,8 @@ async def find_item(connection: Connection, id: str, tenant: str) -> Item | None
 
 
 async def list_items(
-    connection: Connection, queries: ListQueries, owner: tuple[str, ...], list: tuple[str, ...], cursor: base.PageCursor
-) -> base.ItemPage | None:
+    connection: Connection, queries: ListQueries, owner: tuple[str, ...], list: tuple[str, ...], cursor: PageCursor
+) -> ItemPage | None:
     """Return a page of a list, None if its owner does not exist."""
     if await connection.fetchrow(queries.owner, *owner) is None:
         return None
@@ -136,11 +137,11 @@ async def list_items(
     for id in filter(None, (cursor.after, cursor.before)):
         row = await connection.fetchrow(queries.position, *list, sql.escape_nul(id))
         found[id] = row and row[0]
-    positions = base.find_range(cursor, found.get)
+    positions = pagination.find_range(cursor, found.get, pagination.BEFORE_FIRST, pagination.AFTER_LAST)
     # One more than the limit shows whether there are more. A position is an integer of 32 bits.
     bounds = (positions.low, min(positions.high, 2**31 - 1), cursor.limit + 1)
     rows = await connection.fetch(queries.ascending if positions.ascending else queries.descending, *list, *bounds)
-    return base.make_page([sql.item_from_json(row["body"]) for row in rows], cursor, positions)
+    return pagination.make_page([sql.item_from_json(row["body"]) for row in rows], cursor, positions)
 
 
 def events_from_rows(rows: Sequence[Row], after: int, limit: int) -> base.LoggedEvents | None:

@@ -61,6 +61,7 @@ CREATE INDEX responses_unfinished ON responses (created_at, number) WHERE ended_
 CREATE INDEX responses_queued ON responses (created_at, number) WHERE queued AND ended_at IS NULL;
 CREATE INDEX responses_ended ON responses (ended_at) WHERE ended_at IS NOT NULL;
 CREATE INDEX responses_logged ON responses (day, ended_at) WHERE swept <= coalesce(last_seq, 0);
+CREATE INDEX responses_listed ON responses (tenant, created_at, number);
 CREATE INDEX responses_forks ON responses (forked_from, turn) WHERE forked_from IS NOT NULL;
 
 CREATE TABLE input_items (
@@ -102,10 +103,12 @@ CREATE INDEX idempotency_response ON idempotency (response_id);
 CREATE TABLE conversations (
     tenant text NOT NULL,
     id text NOT NULL,
+    number bigint GENERATED ALWAYS AS IDENTITY,
     created_at bigint NOT NULL,
     metadata bytea NOT NULL,
     PRIMARY KEY (tenant, id)
 );
+CREATE INDEX conversations_listed ON conversations (tenant, created_at, number);
 
 CREATE TABLE conversation_items (
     tenant text NOT NULL,

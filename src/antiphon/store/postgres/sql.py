@@ -122,6 +122,50 @@ INPUT_ASCENDING = """
 SELECT body FROM input_items WHERE response_id = $1 AND position > $2 AND position < $3 ORDER BY position LIMIT $4"""
 INPUT_DESCENDING = INPUT_ASCENDING.replace("ORDER BY position", "ORDER BY position DESC")
 
+# The index of these holds all three columns: a page costs the same, however many rows there are.
+RESPONSE_POSITION = "SELECT created_at, number FROM responses WHERE tenant = $1 AND id = $2"
+LIST_RESPONSES = """
+SELECT id FROM responses
+WHERE tenant = $1 AND (created_at, number) > ($2, $3) AND (created_at, number) < ($4, $5)
+ORDER BY created_at, number LIMIT $6"""
+CONVERSATION_PLACE = RESPONSE_POSITION.replace("responses", "conversations")
+LIST_CONVERSATIONS = LIST_RESPONSES.replace("responses", "conversations")
+FIND_SUMMARIES = """
+SELECT r.id, r.body, r.conversation, (
+    SELECT array_agg(m.body ORDER BY m.position) FROM (
+        SELECT i.body, i.position FROM input_items i
+        WHERE i.response_id = r.id AND i.type = 'message' ORDER BY i.position LIMIT $3
+    ) m
+) AS messages
+FROM responses r
+WHERE r.tenant = $1 AND r.id = ANY($2::text[])
+    AND ($4::text IS NULL OR r.model = $4)
+    AND ($5::text IS NULL OR r.status = $5)
+    AND ($6::boolean IS NULL OR r.background = $6)
+    AND ($7::text IS NULL OR r.previous_response_id = $7)
+    AND ($8::text IS NULL OR r.conversation = $8)"""
+FIND_CONVERSATION_SUMMARIES = """
+SELECT c.id, c.created_at, c.metadata, (
+    SELECT array_agg(m.body ORDER BY m.position) FROM (
+        SELECT i.body, i.position FROM conversation_items i
+        WHERE i.tenant = c.tenant AND i.conversation = c.id AND i.type = 'message' ORDER BY i.position LIMIT $3
+    ) m
+) AS messages
+FROM conversations c WHERE c.tenant = $1 AND c.id = ANY($2::text[])"""
+# The same comparison as SQLite's LIKE: only of ASCII letters upper and lower case are the same.
+_MATCHES = """convert_from({}, 'UTF8') COLLATE "C" ILIKE $2 ESCAPE '!'"""
+SEARCH_RESPONSES = f"""
+SELECT id, output AS items FROM responses WHERE id = ANY($1::text[]) AND {_MATCHES.format("output")}
+UNION ALL
+SELECT response_id, '['::bytea || body || ']'::bytea FROM input_items
+WHERE response_id = ANY($1::text[]) AND {_MATCHES.format("body")}"""  # noqa: S608
+SEARCH_CONVERSATIONS = f"""
+SELECT c.id, '['::bytea || i.body || ']'::bytea AS items
+FROM unnest($1::text[]) AS c (id), LATERAL (
+    SELECT body FROM conversation_items
+    WHERE tenant = $3 AND conversation = c.id ORDER BY position DESC LIMIT $4
+) i WHERE {_MATCHES.format("i.body")}"""  # noqa: S608
+
 FIND_OWNER = "SELECT owner, queued FROM responses WHERE id = $1 AND tenant = $2 AND ended_at IS NULL"
 # Waits for the flush that the owner has in flight, and holds the next one back: it then sees the new epoch.
 LOCK_WORKER = "SELECT 1 FROM workers WHERE id = $1 FOR UPDATE"
@@ -314,6 +358,11 @@ def item_from_json(body: bytes) -> Item:
 def items_from_json(body: bytes) -> list[Item]:
     """Return the items of an output."""
     return cast("list[Item]", decode_as(list[Item], msgspec.json.decode(body)))
+
+
+def messages_from_row(row: Row) -> list[Item]:
+    """Return the first messages of a row in a list."""
+    return [item_from_json(body) for body in row["messages"] or ()]
 
 
 def conversation_from_row(row: Row) -> base.StoredConversation:

@@ -10,8 +10,9 @@ from antiphon.protocol.errors import StoreError
 from antiphon.protocol.items import Item
 from antiphon.protocol.response import Response
 from antiphon.protocol.struct import encode
-from antiphon.store import base
-from antiphon.store.postgres import operations, sql
+from antiphon.store import base, lists, pagination
+from antiphon.store.pagination import ItemPage, PageCursor
+from antiphon.store.postgres import list_pages, operations, sql
 from antiphon.store.postgres.append_writer import Append, AppendWriter
 from antiphon.store.postgres.database import Connection, Database, UniqueViolation
 from antiphon.store.postgres.notifications import Notifications
@@ -125,9 +126,14 @@ class PostgresStore:
     async def read_history(self, id: str, *, tenant: str = "") -> base.History | None:
         return await self._read(lambda connection: operations.read_history(connection, id, tenant))
 
-    async def list_input_items(self, id: str, cursor: base.PageCursor, *, tenant: str = "") -> base.ItemPage | None:
+    async def list_input_items(self, id: str, cursor: PageCursor, *, tenant: str = "") -> ItemPage | None:
         queries = operations.INPUT_ITEMS
         return await self._read(lambda c: operations.list_items(c, queries, (id, tenant), (id,), cursor))
+
+    async def list_responses(
+        self, cursor: PageCursor, filter: lists.ResponseFilter, *, tenant: str = ""
+    ) -> lists.SummaryPage[lists.ResponseSummary]:
+        return await self._read(lambda connection: list_pages.list_responses(connection, cursor, filter, tenant))
 
     async def find_item(self, id: str, *, tenant: str = "") -> Item | None:
         return await self._read(lambda connection: operations.find_item(connection, id, tenant))
@@ -237,6 +243,11 @@ class PostgresStore:
     async def find_conversation(self, id: str, *, tenant: str = "") -> base.StoredConversation | None:
         return await self._find(sql.FIND_CONVERSATION, sql.conversation_from_row, tenant, id)
 
+    async def list_conversations(
+        self, cursor: PageCursor, filter: lists.ListFilter, *, tenant: str = ""
+    ) -> lists.SummaryPage[lists.ConversationSummary]:
+        return await self._read(lambda connection: list_pages.list_conversations(connection, cursor, filter, tenant))
+
     async def delete_conversation(self, id: str, *, tenant: str = "") -> bool:
         return await self.database.fetchrow(sql.DELETE_CONVERSATION, tenant, id) is not None
 
@@ -247,7 +258,7 @@ class PostgresStore:
 
         return await self.database.run(change, repeatable=False)
 
-    async def list_items(self, id: str, cursor: base.PageCursor, *, tenant: str = "") -> base.ItemPage | None:
+    async def list_items(self, id: str, cursor: PageCursor, *, tenant: str = "") -> ItemPage | None:
         queries, owner = operations.CONVERSATION_ITEMS, (tenant, id)
         return await self._read(lambda connection: operations.list_items(connection, queries, owner, owner, cursor))
 
@@ -272,11 +283,11 @@ class PostgresStore:
         return row and row["messages"]
 
     async def list_threads(self, limit: int, after: str | None = None, *, tenant: str = "") -> list[base.ThreadSummary]:
-        number = base.AFTER_LAST
+        number = pagination.AFTER_LAST
         if after is not None:
             row = await self.database.fetchrow(sql.FIND_THREAD_NUMBER, tenant, sql.escape_nul(after))
             if row is None:
-                raise base.not_listed_error(after)
+                raise pagination.not_listed_error(after)
             number = row["number"]
         rows = await self.database.fetch(sql.LIST_THREADS, tenant, number, limit)
         # The ids are our own, so nothing in them was escaped.

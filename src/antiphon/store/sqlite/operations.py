@@ -1,19 +1,23 @@
 """Operations of several statements or rows on the SQLite store: reads in a snapshot, writes in a transaction each."""
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from itertools import groupby
+from typing import TypeVar
 
 from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from antiphon.protocol.items import Item
 from antiphon.protocol.response import Response
 from antiphon.protocol.struct import encode
-from antiphon.store import base
+from antiphon.store import base, lists, pagination
+from antiphon.store.pagination import ItemPage, PageCursor
 from antiphon.store.sqlite import sql
 from antiphon.store.sqlite.sql import Row
+
+S = TypeVar("S", lists.ResponseSummary, lists.ConversationSummary)
 
 
 class ListQueries(Struct, frozen=True):
@@ -25,6 +29,20 @@ class ListQueries(Struct, frozen=True):
     descending: str
 
 
+class SummaryQueries(Struct, frozen=True):
+    """The statements for a list of a tenant: the position of a row, and the ids in both directions."""
+
+    position: str
+    ascending: str
+
+    @property
+    def descending(self) -> str:
+        """The list in the other direction."""
+        return self.ascending.replace("ORDER BY created_at, rowid", "ORDER BY created_at DESC, rowid DESC")
+
+
+RESPONSES = SummaryQueries(sql.RESPONSE_POSITION, sql.LIST_RESPONSES)
+CONVERSATIONS = SummaryQueries(sql.CONVERSATION_PLACE, sql.LIST_CONVERSATIONS)
 INPUT_ITEMS = ListQueries(sql.FIND_PLACE, sql.INPUT_POSITION, sql.INPUT_ASCENDING, sql.INPUT_DESCENDING)
 CONVERSATION_ITEMS = ListQueries(
     sql.FIND_CONVERSATION, sql.CONVERSATION_POSITION, sql.CONVERSATION_ASCENDING, sql.CONVERSATION_DESCENDING
@@ -110,8 +128,8 @@ def find_item(connection: sqlite3.Connection, id: str, tenant: str) -> Item | No
 
 
 def list_items(
-    connection: sqlite3.Connection, queries: ListQueries, id: str, tenant: str, cursor: base.PageCursor
-) -> base.ItemPage | None:
+    connection: sqlite3.Connection, queries: ListQueries, id: str, tenant: str, cursor: PageCursor
+) -> ItemPage | None:
     """Return a page of a list, None if its owner does not exist."""
     values = {"id": id, "list": id, "tenant": tenant}
     if connection.execute(queries.owner, values).fetchone() is None:
@@ -121,24 +139,96 @@ def list_items(
         found = connection.execute(queries.position, values | {"id": item_id}).fetchone()
         return found and found[0]
 
-    positions = base.find_range(cursor, find_position)
+    positions = pagination.find_range(cursor, find_position, pagination.BEFORE_FIRST, pagination.AFTER_LAST)
     # One more than the limit shows whether there are more.
     bounds = {"low": positions.low, "high": positions.high, "limit": cursor.limit + 1}
     rows: Sequence[sqlite3.Row] = connection.execute(
         queries.ascending if positions.ascending else queries.descending, values | bounds
     ).fetchall()
-    return base.make_page([sql.item_from_row(row) for row in rows], cursor, positions)
+    return pagination.make_page([sql.item_from_row(row) for row in rows], cursor, positions)
+
+
+def list_responses(
+    connection: sqlite3.Connection, cursor: PageCursor, filter: lists.ResponseFilter, tenant: str
+) -> lists.SummaryPage[lists.ResponseSummary]:
+    """Return a page of a tenant's responses."""
+
+    def summarize(id: str) -> lists.ResponseSummary | None:
+        values = asdict(filter) | {"id": id, "tenant": tenant, "limit": lists.TITLE_MESSAGES}
+        row = connection.execute(sql.FIND_SUMMARY, values).fetchone()
+        if row is None:
+            return None
+        summary = sql.summary_from_row(row, map(sql.item_from_row, connection.execute(sql.FIRST_MESSAGES, values)))
+        return summary if filter.matches(summary) and matches_text(id) else None
+
+    def matches_text(id: str) -> bool:
+        values = {"id": id, "pattern": filter.like_pattern()}
+        if filter.search is None:
+            return True
+        if filter.matches_text(map(sql.item_from_row, connection.execute(sql.SEARCH_INPUT, values))):
+            return True
+        row = connection.execute(sql.SEARCH_OUTPUT, values).fetchone()
+        return row is not None and filter.matches_text(sql.items_from_json(row["output"]))
+
+    return _list_page(connection, RESPONSES, cursor, filter, tenant, summarize)
+
+
+def list_conversations(
+    connection: sqlite3.Connection, cursor: PageCursor, filter: lists.ListFilter, tenant: str
+) -> lists.SummaryPage[lists.ConversationSummary]:
+    """Return a page of a tenant's conversations."""
+    values: Row = {"tenant": tenant, "pattern": filter.like_pattern()}
+
+    def read_items(statement: str, id: str, limit: int) -> Iterable[Item]:
+        return map(sql.item_from_row, connection.execute(statement, values | {"id": id, "limit": limit}))
+
+    def summarize(id: str) -> lists.ConversationSummary | None:
+        row = connection.execute(sql.FIND_CONVERSATION, values | {"id": id}).fetchone()
+        found = sql.conversation_from_row(row)
+        if not filter.matches_metadata(found.metadata):
+            return None
+        searched = filter.search is not None and read_items(sql.SEARCH_CONVERSATION, id, lists.SEARCHED_ITEMS)
+        if searched and not filter.matches_text(searched):
+            return None
+        title = lists.make_title(read_items(sql.FIRST_CONVERSATION_MESSAGES, id, lists.TITLE_MESSAGES))
+        return lists.ConversationSummary(id=id, created_at=found.created_at, title=title, metadata=found.metadata)
+
+    return _list_page(connection, CONVERSATIONS, cursor, filter, tenant, summarize)
+
+
+def _list_page(
+    connection: sqlite3.Connection,
+    queries: SummaryQueries,
+    cursor: PageCursor,
+    filter: lists.ListFilter,
+    tenant: str,
+    summarize: Callable[[str], S | None],
+) -> lists.SummaryPage[S]:
+    """Return a page of the rows that `summarize` returns; it returns None for one that is not wanted."""
+
+    def find_position(id: str) -> lists.Position | None:
+        found = connection.execute(queries.position, {"id": id, "tenant": tenant}).fetchone()
+        return found and (found[0], found[1])
+
+    page = lists.PageBuilder[S](cursor, filter, find_position)
+    (low_time, low), (high_time, high) = page.low, page.high
+    values: Row = {"low_time": low_time, "low": low, "high_time": high_time, "high": high}
+    statement = queries.ascending if page.ascending else queries.descending
+    for row in connection.execute(statement, values | {"tenant": tenant, "limit": page.read_limit}):
+        if not page.add(row["id"], summarize(row["id"])):
+            break
+    return page.page()
 
 
 def list_threads(
     connection: sqlite3.Connection, limit: int, after: str | None, tenant: str
 ) -> list[base.ThreadSummary]:
     """Return threads from the one that follows `after`, the last saved first; raises RequestError."""
-    position = (base.AFTER_LAST, base.AFTER_LAST)
+    position = (pagination.AFTER_LAST, pagination.AFTER_LAST)
     if after is not None:
         position = connection.execute(sql.FIND_THREAD_POSITION, {"tenant": tenant, "id": after}).fetchone()
         if position is None:
-            raise base.not_listed_error(after)
+            raise pagination.not_listed_error(after)
     values: Row = {"tenant": tenant, "limit": limit, "saved_at": position[0], "position": position[1]}
     return [base.ThreadSummary(*row) for row in connection.execute(sql.LIST_THREADS, values)]
 
@@ -224,7 +314,7 @@ def _add_output(connection: sqlite3.Connection, response: Response, tenant: obje
     owner: Row = {"tenant": tenant, "id": conversation, "list": conversation}
     # The conversation may have been deleted while the response was in progress.
     if connection.execute(sql.FIND_CONVERSATION, owner).fetchone():
-        every = {"list": response.id, "low": base.BEFORE_FIRST, "high": base.AFTER_LAST, "limit": -1}
+        every = {"list": response.id, "low": pagination.BEFORE_FIRST, "high": pagination.AFTER_LAST, "limit": -1}
         input = connection.execute(sql.INPUT_ASCENDING, every).fetchall()
         _insert_conversation_items(connection, owner, [*map(dict, input), *map(sql.item_to_row, response.output)])
 

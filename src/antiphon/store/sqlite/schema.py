@@ -244,13 +244,25 @@ def _add_workers(connection: sqlite3.Connection) -> None:
     connection.execute("UPDATE responses SET queued = 1 WHERE ended_at IS NULL AND status = 'queued' AND epoch = 0")
 
 
+def _index_lists(connection: sqlite3.Connection) -> None:
+    for table in ("responses", "conversations"):
+        connection.execute(f"CREATE INDEX {table}_listed ON {table} (tenant, created_at)")
+
+
 WORKER_COLUMNS = {
     "owner": "TEXT",  # the process that makes it
     "queued": "BOOLEAN NOT NULL DEFAULT 0",  # whether it waits for a worker
     "attempts": "INTEGER NOT NULL DEFAULT 0",  # how often a worker took it from the queue
 }
 
-MIGRATIONS: Sequence[Migration] = (_create_tables, _add_threads, _index_forks, _title_threads, _add_workers)
+MIGRATIONS: Sequence[Migration] = (
+    _create_tables,
+    _add_threads,
+    _index_forks,
+    _title_threads,
+    _add_workers,
+    _index_lists,
+)
 
 
 def migrate(connection: sqlite3.Connection, migrations: Sequence[Migration] = MIGRATIONS) -> None:

@@ -6,7 +6,7 @@ there, structured ones as JSON; all other fields, unknown ones included, are the
 """
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import cast
 
 import msgspec
@@ -15,6 +15,7 @@ from antiphon.protocol.items import Item
 from antiphon.protocol.response import Response
 from antiphon.protocol.struct import decode, decode_as, encode, to_builtins
 from antiphon.store.base import TERMINAL_STATUSES, StoredConversation, StoredResponse, make_ids_unique
+from antiphon.store.lists import ResponseSummary, make_title
 
 Row = dict[str, object]
 
@@ -94,6 +95,39 @@ SELECT * FROM input_items
 WHERE response_id = :list AND position > :low AND position < :high
 ORDER BY position LIMIT :limit"""
 INPUT_DESCENDING = INPUT_ASCENDING.replace("ORDER BY position", "ORDER BY position DESC")
+
+# The index of these holds the tenant, the time and the rowid: a page costs the same, however many rows there are.
+RESPONSE_POSITION = "SELECT created_at, rowid FROM responses WHERE id = :id AND tenant = :tenant"
+LIST_RESPONSES = """
+SELECT id FROM responses
+WHERE tenant = :tenant AND (created_at, rowid) > (:low_time, :low) AND (created_at, rowid) < (:high_time, :high)
+ORDER BY created_at, rowid LIMIT :limit"""
+CONVERSATION_PLACE = RESPONSE_POSITION.replace("responses", "conversations")
+LIST_CONVERSATIONS = LIST_RESPONSES.replace("responses", "conversations")
+FIND_SUMMARY = """
+SELECT
+    id, created_at, rest ->> '$.completed_at' AS completed_at, status, model, usage, previous_response_id,
+    conversation, background, metadata, error
+FROM responses
+WHERE id = :id AND tenant = :tenant
+    AND (:model IS NULL OR model = :model)
+    AND (:status IS NULL OR status = :status)
+    AND (:background IS NULL OR background = :background)
+    AND (:previous_response_id IS NULL OR previous_response_id = :previous_response_id)
+    AND (:conversation IS NULL OR conversation = :conversation)"""
+FIRST_MESSAGES = """
+SELECT * FROM input_items WHERE response_id = :id AND type = 'message' ORDER BY position LIMIT :limit"""
+FIRST_CONVERSATION_MESSAGES = """
+SELECT * FROM conversation_items
+WHERE tenant = :tenant AND conversation = :id AND type = 'message' ORDER BY position LIMIT :limit"""
+_MATCHES = "(content LIKE :pattern ESCAPE '!' OR rest LIKE :pattern ESCAPE '!')"
+SEARCH_OUTPUT = "SELECT output FROM responses WHERE id = :id AND output LIKE :pattern ESCAPE '!'"
+SEARCH_INPUT = f"SELECT * FROM input_items WHERE response_id = :id AND {_MATCHES}"  # noqa: S608
+SEARCH_CONVERSATION = f"""
+SELECT * FROM (
+    SELECT * FROM conversation_items
+    WHERE tenant = :tenant AND conversation = :id ORDER BY position DESC LIMIT :limit
+) AS last_items WHERE {_MATCHES}"""  # noqa: S608
 
 FIND_OUTPUT_ITEM = """
 SELECT r.output, o.position
@@ -211,6 +245,14 @@ def response_from_row(row: sqlite3.Row) -> StoredResponse:
     """Return the response of a row and the store's own data."""
     response = decode(Response, fields_from_row(row) | msgspec.json.decode(row["rest"], type=Row))
     return StoredResponse(response, row["request"], row["conversation"], row["epoch"], row["last_seq"], row["attempts"])
+
+
+def summary_from_row(row: sqlite3.Row, messages: Iterable[Item]) -> ResponseSummary:
+    """Return the row of a list of responses."""
+    fields: Row = dict(row) | {name: _from_json(row[name]) for name in ("usage", "metadata", "error")}
+    fields["background"] = bool(row["background"])
+    fields["conversation"] = None if row["conversation"] is None else {"id": row["conversation"]}
+    return decode(ResponseSummary, fields | {"title": make_title(messages)})
 
 
 def fields_from_row(row: sqlite3.Row) -> Row:

@@ -13,7 +13,8 @@ from typing import TypeVar
 from antiphon.protocol.items import Item
 from antiphon.protocol.response import Response
 from antiphon.protocol.struct import encode
-from antiphon.store import base
+from antiphon.store import base, lists
+from antiphon.store.pagination import ItemPage, PageCursor
 from antiphon.store.sqlite import operations, sql
 from antiphon.store.sqlite.database import Database
 from antiphon.store.sqlite.process import Process
@@ -73,8 +74,13 @@ class SqliteStore:
     async def read_history(self, id: str, *, tenant: str = "") -> base.History | None:
         return await self.database.read(operations.read_history, id, tenant)
 
-    async def list_input_items(self, id: str, cursor: base.PageCursor, *, tenant: str = "") -> base.ItemPage | None:
+    async def list_input_items(self, id: str, cursor: PageCursor, *, tenant: str = "") -> ItemPage | None:
         return await self.database.read(operations.list_items, operations.INPUT_ITEMS, id, tenant, cursor)
+
+    async def list_responses(
+        self, cursor: PageCursor, filter: lists.ResponseFilter, *, tenant: str = ""
+    ) -> lists.SummaryPage[lists.ResponseSummary]:
+        return await self.database.read(operations.list_responses, cursor, filter, tenant)
 
     async def find_item(self, id: str, *, tenant: str = "") -> Item | None:
         return await self.database.read(operations.find_item, id, tenant)
@@ -160,6 +166,11 @@ class SqliteStore:
     async def find_conversation(self, id: str, *, tenant: str = "") -> base.StoredConversation | None:
         return await self._find(sql.FIND_CONVERSATION, sql.conversation_from_row, id=id, tenant=tenant)
 
+    async def list_conversations(
+        self, cursor: PageCursor, filter: lists.ListFilter, *, tenant: str = ""
+    ) -> lists.SummaryPage[lists.ConversationSummary]:
+        return await self.database.read(operations.list_conversations, cursor, filter, tenant)
+
     async def delete_conversation(self, id: str, *, tenant: str = "") -> bool:
         return await self._execute(sql.DELETE_CONVERSATION, id=id, tenant=tenant)
 
@@ -167,7 +178,7 @@ class SqliteStore:
         values: Row = {"id": id, "list": id, "tenant": tenant}
         return await self.database.write(partial(operations.add_conversation_items, conversation=values, items=items))
 
-    async def list_items(self, id: str, cursor: base.PageCursor, *, tenant: str = "") -> base.ItemPage | None:
+    async def list_items(self, id: str, cursor: PageCursor, *, tenant: str = "") -> ItemPage | None:
         queries = operations.CONVERSATION_ITEMS
         return await self.database.read(operations.list_items, queries, id, tenant, cursor)
 
