@@ -104,7 +104,7 @@ class ListsContract:
     async def test_a_cursor_that_is_not_in_the_list_is_an_error(self, store: Store, param: str) -> None:
         await store.begin(new_response("theirs"), [], tenant="other")
         for id in ("unknown", "theirs", "\0"):
-            cursor = PageCursor(**{param: id})
+            cursor = PageCursor(after=id) if param == "after" else PageCursor(before=id)
             with pytest.raises(RequestError) as caught:
                 await store.list_responses(cursor, NO_FILTER)
             assert caught.value.payload.param == param

@@ -94,7 +94,7 @@ def test_no_query_scans_a_table(connection: sqlite3.Connection, name: str) -> No
     "queries", [operations.RESPONSES, operations.CONVERSATIONS], ids=["responses", "conversations"]
 )
 def test_a_list_is_read_in_the_order_of_its_index(connection: sqlite3.Connection, queries: SummaryQueries) -> None:
-    values = dict.fromkeys(("tenant", "low_time", "low", "high_time", "high", "limit"), 0)
+    values: dict[str, int] = dict.fromkeys("tenant low_time low high_time high limit".split(), 0)
     for statement in (queries.ascending, queries.descending):
         plan = connection.execute(f"EXPLAIN QUERY PLAN {statement}", values)
         steps = [row["detail"] for row in plan]
