@@ -25,10 +25,10 @@ def ids_of(page: SummaryPage[Any]) -> list[str]:
     return [row.id for row in page.rows]
 
 
-async def add_responses(store: Store, count: int, **changes: object) -> None:
+async def add_responses(store: Store, count: int, *, background: bool = False) -> None:
     """Store responses `r0`, `r1` and so on, two of them per second."""
     for n in range(count):
-        response = new_response(f"r{n}", created_at=NOW + n // 2, **changes)
+        response = new_response(f"r{n}", created_at=NOW + n // 2, background=background)
         await store.begin(response, [user_message(f"m{n}", f"Question {n}")])
 
 
