@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from agents.models.interface import Model
-from agents.tracing import Span, Trace, TracingProcessor, set_trace_processors
+from agents.tracing import Span, Trace, TracingProcessor, set_trace_processors, set_tracing_disabled
 from agents.tracing.processors import default_processor
 from pydantic import BaseModel
 
@@ -403,6 +403,7 @@ def test_traces_are_made_only_if_the_program_wants_them(model: ScriptedRounds) -
     recorder = TraceRecorder()
     untraced = wrap(sdk_model)
     set_trace_processors([recorder])
+    set_tracing_disabled(False)
     try:
         for served, names in [(untraced, []), (wrap(sdk_model), ["Agent workflow"])]:
             model.prepare(["Hi."])
@@ -410,6 +411,7 @@ def test_traces_are_made_only_if_the_program_wants_them(model: ScriptedRounds) -
                 ask(client, served, "Hi!")
             assert recorder.names == names
     finally:
+        set_tracing_disabled(True)  # as other tests of this process want it
         set_trace_processors([default_processor()])
 
 

@@ -98,6 +98,20 @@ async def test_a_queued_response_runs_in_a_process_with_room(tmp_path: Path) -> 
     await busy.store.close()
 
 
+async def test_a_process_forgets_what_another_one_has_taken(tmp_path: Path) -> None:
+    front = make_engine(model, SqliteStore(tmp_path), background_slots=0)
+    id = (await front.submit(make_request(background=True))).id
+    back, maintenance = await start_maintenance(SqliteStore(tmp_path))
+    assert (await wait_for_end(back.store, id)).output_text == "Hello"
+    assert len(front.background) == 1
+    await front.poll_queue()
+    async with asyncio.timeout(20):
+        while len(front.background):
+            await asyncio.sleep(0.001)
+    await maintenance.stop()
+    await front.store.close()
+
+
 async def test_a_drain_leaves_what_waits_in_the_queue(store: Store) -> None:
     gate = asyncio.Event()
 

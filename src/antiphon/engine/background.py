@@ -60,6 +60,8 @@ class Background:
         self._slots = asyncio.Semaphore(slots)
         self._max_jobs = slots + MAX_WAITING
         self._jobs: dict[str, asyncio.Task[None]] = {}
+        self._waiting: set[str] = set()
+        """The responses that wait here for a slot."""
         self.claims: dict[str, int] = {}
         """The epochs of the responses that are being made here."""
 
@@ -77,12 +79,14 @@ class Background:
     def start(self, id: str, announce: Work, work: Work, *, tenant: str = "") -> None:
         """Call `announce` at once, and `work` when a slot is free."""
         job = self._jobs[id] = asyncio.create_task(self._run(id, announce, work, tenant))
-        job.add_done_callback(lambda _: self._jobs.pop(id, None))
+        job.add_done_callback(lambda _: (self._jobs.pop(id, None), self._waiting.discard(id)))
 
     async def _run(self, id: str, announce: Work, work: Work, tenant: str) -> None:
         try:
             await announce()
+            self._waiting.add(id)
             async with self._slots:
+                self._waiting.discard(id)
                 self._free -= 1
                 try:
                     await work()
@@ -104,17 +108,17 @@ class Background:
         return max(0, self._free - (len(self._jobs) - len(self.claims)))
 
     async def stop_lost(self) -> None:
-        """Stop the responses that another process has taken over, cancelled or deleted."""
-        if self.claims:
-            for id in await self._store.find_lost(list(self.claims.items())):
-                self.stop(id)
+        """Stop the responses that another process has taken, taken over, cancelled or deleted."""
+        # The epoch of what was never claimed is 0.
+        claims = [*self.claims.items(), *((id, 0) for id in self._waiting)]
+        for id in await self._store.find_lost(claims) if claims else ():
+            self.stop(id)
 
     def release_waiting(self) -> None:
         """Take no more work: what waits here for a slot stays in the store's queue, for another process."""
         self._free = -self._max_jobs
-        for id, job in self._jobs.items():
-            if id not in self.claims:
-                _cancel_once(job)
+        for id in self._waiting:
+            self.stop(id)
 
     async def cancel(self, stored: StoredResponse, *, tenant: str) -> Response:
         """Cancel a response, unless it has ended; return it as it ended, at the latest after some seconds."""

@@ -276,8 +276,8 @@ def test_events_with_a_slug_are_passed_on_and_unknown_ones_dropped():
         *events_of(message("Hi")),
     ]
     parts_heard = decode_parts(encode_request(STRICT_ADAPTER, stream=True), stream(middle, response(message("Hi"))))
-    assert parts_heard[0] == parts.Extension("acme:progress", {"percent": 3})
-    assert [type(part) for part in parts_heard[1:]] == [parts.Text, parts.Usage, parts.Finish]
+    assert parts_heard[:2] == [parts.Progress("in_progress"), parts.Extension("acme:progress", {"percent": 3})]
+    assert [type(part) for part in parts_heard[2:]] == [parts.Text, parts.Usage, parts.Finish]
 
 
 def test_warnings_of_another_antiphon_are_passed_on():

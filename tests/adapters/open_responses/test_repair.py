@@ -331,8 +331,8 @@ def test_an_error_before_a_failed_response_is_one_failure_with_its_usage():
     failure = {"code": "rate_limit_exceeded", "message": "Too fast."}
     end = response(status="failed", error=failure, usage=usage(3, 4))
     parts_heard = decode_parts(encode_request(ADAPTER, stream=True), stream([FLAT_ERROR], end))
-    assert parts_heard[0] == parts.Usage(3, 4, 0, 0)
-    (last,) = parts_heard[1:]
+    assert parts_heard[:2] == [parts.Progress("in_progress"), parts.Usage(3, 4, 0, 0)]
+    (last,) = parts_heard[2:]
     assert isinstance(last, parts.Failure)
     assert (last.status, last.error.code, last.error.type) == (429, "rate_limit_exceeded", "too_many_requests")
 

@@ -13,6 +13,7 @@ import uvicorn
 from uvicorn.server import ServerState
 
 from antiphon.protocol.errors import RequestError
+from antiphon.server.cors import CrossOriginPolicy
 from antiphon.server.uvicorn.connection import ConnectionLimits
 from antiphon.server.uvicorn.http_protocol import HardenedHttpProtocol
 from antiphon.server.uvicorn.ws_protocol import HardenedWebSocketProtocol
@@ -70,7 +71,7 @@ class FloodedServer:
         self.config = uvicorn.Config(
             self.app,
             interface="asgi3",
-            http=partial(CountingHttp, limits=limits),  # pyright: ignore[reportArgumentType]
+            http=partial(CountingHttp, limits=limits, cross_origin=CrossOriginPolicy(())),  # pyright: ignore[reportArgumentType]
             ws=partial(CountingWebSocket, limits=limits, drain_seconds=1),  # pyright: ignore[reportArgumentType]
             lifespan="off",
             log_config=None,
