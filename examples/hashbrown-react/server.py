@@ -7,13 +7,13 @@ import asyncio
 import json
 import re
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 from starlette.applications import Starlette
 from starlette.staticfiles import StaticFiles
 
 from antiphon import Antiphon, Call, Turn, agent
-from antiphon.server.config.load import load_config
 
 PLACES = {
     "Lisbon": [
@@ -59,15 +59,7 @@ def place(name: str, kind: str, description: str) -> dict[str, object]:
     return {"Place": {"props": {"name": name, "kind": kind, "description": description}}}
 
 
-config = load_config()
-antiphon = Antiphon(
-    agents=[guide],
-    demo=False,
-    providers=list(config.providers.values()),
-    keys=config.keys,
-    aliases=config.models,
-    list_threads=True,
-)
+antiphon = replace(Antiphon.from_config(agents=[guide]), demo=False, list_threads=True)
 app = Starlette()
 antiphon.adapt(app)
 app.mount("/", StaticFiles(directory=Path(__file__).parent / "dist", html=True))

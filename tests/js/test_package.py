@@ -1,7 +1,9 @@
 """The npm package `@antiphon/hashbrown`: its own tests, its types, and what would be published."""
 
 import json
+import re
 import tarfile
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -47,6 +49,32 @@ def test_the_published_package_is_imported_by_its_name(client: str) -> None:
     script = "import { AntiphonTransport } from '@antiphon/hashbrown'; console.log(new AntiphonTransport({}).name)"
     name = run_node("--input-type=module", "--eval", script, folder=f"tests/node/{client}")
     assert name == "AntiphonTransport\n"
+
+
+DECLARED = """
+import { AntiphonTransport } from "@antiphon/hashbrown";
+declare const key: string;
+declare const showNotice: (text?: string) => void, showReasoning: (text: string) => void;
+declare const showSource: (url?: string) => void, showUsage: (usage: object | null) => void;
+declare const rememberThread: (id: string) => void;
+"""
+"""What an example without imports leaves to the reader."""
+
+
+@pytest.mark.parametrize("client", ["react", "angular"])
+def test_the_examples_in_the_documentation_have_the_right_types(client: str) -> None:
+    texts = [(ROOT / name).read_text() for name in ("js/hashbrown/README.md", "docs/hashbrown.md")]
+    examples = [code for text in texts for code in re.findall(r"```(?:jsx?|tsx?)\n(.*?)```", text, re.DOTALL)]
+    chosen = [code for code in examples if ("@hashbrownai/angular" in code) == (client == "angular")]
+    assert chosen
+    # In the client's folder, where its packages are found.
+    with tempfile.TemporaryDirectory(dir=BUILD / f"tests/node/{client}") as folder:
+        for number, code in enumerate(chosen):
+            code = code.replace("(init) =>", "(init: RequestInit) =>")  # JavaScript has no types of parameters
+            (Path(folder) / f"example{number}.tsx").write_text(code if "import " in code else DECLARED + code)
+        settings = {"extends": "../tsconfig.json", "files": [f"example{number}.tsx" for number in range(len(chosen))]}
+        (Path(folder) / "tsconfig.json").write_text(json.dumps(settings))
+        run_node(TSC, "--project", folder, folder=f"tests/node/{client}")
 
 
 def test_its_licence_is_that_of_the_project() -> None:

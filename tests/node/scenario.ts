@@ -50,14 +50,20 @@ export async function locate({ city }: { city: string }): Promise<string> {
   return `located ${city}`;
 }
 
+export interface Message {
+  role: string;
+  content?: unknown;
+  toolCalls?: { name: string; status: string }[];
+}
+
 /** Return what a message shows. */
-export function show(message: { role: string; content?: unknown; toolCalls?: { name: string; status: string }[] }): string {
-  const { content, toolCalls = [] } = message;
+export function show({ content, toolCalls = [] }: Message): string {
   const text = typeof content === "string" ? content : content ? JSON.stringify(content) : "";
   return [text, ...toolCalls.map((call) => `[${call.name}: ${call.status}]`)].filter(Boolean).join(" ");
 }
 
-const STATES = ["isLoading", "isSending", "isReceiving", "isGenerating", "isRunningToolCalls", "isLoadingThread", "isSavingThread"];
+const PHASES = ["Sending", "Receiving", "Generating", "RunningToolCalls", "LoadingThread", "SavingThread"];
+const STATES = ["isLoading", ...PHASES.map((phase) => `is${phase}`)];
 const ERRORS = ["sendingError", "generatingError", "threadLoadError", "threadSaveError"];
 
 /** Return the names of the states that are set. */

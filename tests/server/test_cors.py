@@ -1,11 +1,14 @@
 """Cross-origin requests: which pages may use the server, on every door, in every kind of response."""
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import httpx
 import pytest
+from fastapi import Depends, FastAPI, HTTPException
+from starlette.applications import Starlette
 
+from antiphon import Antiphon
 from antiphon.protocol.struct import InvalidValueError
 from antiphon.server.settings import Settings
 from tests.http_client import http_client
@@ -159,3 +162,19 @@ def test_what_cannot_be_allowed_is_rejected(origin: str, reason: str) -> None:
     with pytest.raises(InvalidValueError, match=reason) as caught:
         Settings(allowed_origins=["http://localhost:5173", origin])
     assert caught.value.path == "allowed_origins[1]"
+
+
+def refuse() -> None:
+    """Refuse every request."""
+    raise HTTPException(401)
+
+
+@pytest.mark.parametrize("outer", [Starlette, FastAPI, lambda: FastAPI(dependencies=[Depends(refuse)])])
+def test_endpoints_in_another_application_answer_preflights(outer: Callable[[], Starlette]) -> None:
+    app = outer()
+    Antiphon(allowed_origins=[PAGE], responses_dir=None).adapt(app, "/ai")
+    with run_server(app) as address:
+        granted = request(address, "OPTIONS", "/ai/hashbrown/chat", PREFLIGHT)
+        other = request(address, "OPTIONS", "/ai/hashbrown/chat", PREFLIGHT | {"origin": "https://other.example"})
+    assert (granted.status_code, granted.headers["access-control-allow-origin"]) == (204, PAGE)
+    assert "access-control-allow-origin" not in other.headers

@@ -14,7 +14,11 @@ export function App() {
   const [chatKey, setChatKey] = useState(0);
   const [loadedId, setLoadedId] = useState(threadId);
 
-  const attempt = (action: Promise<void>) => action.then(() => setError(""), (reason: Error) => setError(reason.message));
+  const attempt = (action: Promise<void>) =>
+    action.then(
+      () => setError(""),
+      (reason: Error) => setError(reason.message),
+    );
   const refresh = () => attempt(listThreads().then(setThreads));
 
   useEffect(() => {

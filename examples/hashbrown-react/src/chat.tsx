@@ -92,7 +92,9 @@ export function Chat({ model, threadId, onAccent }: ChatProps) {
         )}
         {chat.isLoading && <p className="busy">{chat.isLoadingThread ? "Loading" : "Thinking"}</p>}
         {notice && <p className="notice">{notice}</p>}
-        {chat.threadSaveError && <p className="notice error">This chat could not be saved: {chat.threadSaveError.error}</p>}
+        {chat.threadSaveError && (
+          <p className="notice error">This chat could not be saved: {chat.threadSaveError.error}</p>
+        )}
         <div ref={end} />
       </section>
       <form onSubmit={submit}>

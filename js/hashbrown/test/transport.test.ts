@@ -65,7 +65,8 @@ test("text and refusals become chunks; what core has no place for is left out", 
 });
 
 test("a call is passed on once it is complete", async () => {
-  const frames = await translate([CREATED, ...callFrames("weather", '{"ci', 'ty":1}'), callDone('{"city":1}'), COMPLETED]);
+  const sent = [...callFrames("weather", '{"ci', 'ty":1}'), callDone('{"city":1}')];
+  const frames = await translate([CREATED, ...sent, COMPLETED]);
   assert.deepEqual(frames, [START, callChunk("weather", '{"city":1}'), FINISH]);
 });
 
@@ -80,7 +81,8 @@ test("an incomplete answer without any output is an error", async () => {
 });
 
 test("emulated structured output is passed on as it arrives", async () => {
-  const frames = await translate([CREATED, ...callFrames("output", '{"a', '":1}'), callDone('{"a":1}'), COMPLETED], EMULATED);
+  const sent = [...callFrames("output", '{"a', '":1}'), callDone('{"a":1}')];
+  const frames = await translate([CREATED, ...sent, COMPLETED], EMULATED);
   assert.deepEqual(frames, [
     START,
     callChunk("output", ""),
@@ -127,7 +129,8 @@ test("a loaded thread is the last frame", async () => {
 });
 
 test("onFrame receives every frame and the request", async () => {
-  const sent = [CREATED, { type: "response.reasoning.delta", outputIndex: 1, delta: "Hm." }, textDelta("Hi"), INCOMPLETE];
+  const reasoning = { type: "response.reasoning.delta", outputIndex: 1, delta: "Hm." };
+  const sent = [CREATED, reasoning, textDelta("Hi"), INCOMPLETE];
   const received: [AntiphonFrame, string][] = [];
   await translate(sent, { model: "m" }, { onFrame: (frame, params) => received.push([frame, params.model as string]) });
   assert.deepEqual(received, sent.map((frame) => [frame, "m"]));

@@ -70,6 +70,9 @@ class Antiphon(Settings):
             elif isinstance(route, Route) and route.path not in PUBLIC_PATHS:
                 methods = sorted(route.methods or ())
                 add_route(prefix + route.path, below.respond, methods=methods, include_in_schema=False)
+                if self.allowed_origins:
+                    # Without FastAPI's dependencies: a browser's preflight has no credentials.
+                    app.router.add_route(prefix + route.path, below.respond, ["OPTIONS"], include_in_schema=False)
         app.state.antiphon = self.state.service
         own_lifespan: Callable[[object], AbstractAsyncContextManager[Any]] = app.router.lifespan_context
 

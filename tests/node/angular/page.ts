@@ -40,7 +40,8 @@ function freeChat() {
 }
 
 function structuredChat() {
-  return structuredChatResource({ model: scenario.model, system: "", schema: PLACE, threadId: signal(threadId), debounce: 0 });
+  const options = { model: scenario.model, system: "", schema: PLACE, debounce: 0 };
+  return structuredChatResource({ ...options, threadId: signal(threadId) });
 }
 
 const hashbrown = provideHashbrown({

@@ -3,10 +3,10 @@
 import { HashbrownProvider, useChat, useStructuredChat, useTool } from "@hashbrownai/react";
 import { useState } from "react";
 import { createRoot } from "react-dom/client";
-import { busy, COLOR, errors, locate, PLACE, paint, scenario, show, threadId, transport } from "./scenario.ts";
+import { busy, COLOR, errors, locate, type Message, PLACE, paint, scenario, show, threadId, transport } from "./scenario.ts";
 
 interface Chat {
-  messages: Parameters<typeof show>[0][];
+  messages: Message[];
   sendMessage: (message: { role: "user"; content: string }) => void;
   stop: () => void;
 }
@@ -44,7 +44,8 @@ function Free() {
 }
 
 function Structured() {
-  return <View chat={useStructuredChat({ model: scenario.model, system: "", schema: PLACE, threadId, debounceTime: 0 })} />;
+  const chat = useStructuredChat({ model: scenario.model, system: "", schema: PLACE, threadId, debounceTime: 0 });
+  return <View chat={chat} />;
 }
 
 createRoot(document.getElementById("page")!).render(
