@@ -5,6 +5,7 @@ mounting        Antiphon: the application as a part of another one
 middleware      request ids, authentication, access log; errors as clients see them
 cors            which web pages may use the server
 endpoints/      one module per resource
+openapi/        the OpenAPI document, generated from our types
 streaming/      Server-Sent Events, disconnects, WebSocket lanes
 service         the engine, its running tasks, draining
 settings        all settings

@@ -16,6 +16,7 @@ from antiphon.server.endpoints.base import Endpoints
 from antiphon.server.endpoints.conversations import ConversationEndpoints
 from antiphon.server.endpoints.hashbrown import HashbrownEndpoints
 from antiphon.server.endpoints.models import HealthEndpoints, ModelEndpoints
+from antiphon.server.endpoints.openapi import OpenApiEndpoints
 from antiphon.server.endpoints.responses import ChatCompletionsEndpoint, ResponseEndpoints
 from antiphon.server.endpoints.websocket import WebSocketEndpoint
 from antiphon.server.middleware import GatewayMiddleware, route_path
@@ -36,7 +37,7 @@ DOOR_ENDPOINTS: tuple[type[Endpoints], ...] = (
 )
 """The endpoints of every door."""
 
-ROOT_ENDPOINTS: tuple[type[Endpoints], ...] = (HashbrownEndpoints, HealthEndpoints)
+ROOT_ENDPOINTS: tuple[type[Endpoints], ...] = (HashbrownEndpoints, HealthEndpoints, OpenApiEndpoints)
 """The endpoints that exist once, without a prefix."""
 
 

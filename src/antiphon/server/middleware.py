@@ -72,7 +72,7 @@ def report_error(error: Exception, dialect: Dialect, request_id: str, prefix: st
             return ReportedError(payload, 500, {})
 
 
-PUBLIC_PATHS = frozenset({"/healthz", "/readyz"})
+PUBLIC_PATHS = frozenset({"/healthz", "/readyz", "/openapi.json", "/docs", "/docs/docs.css", "/docs/docs.js"})
 """Paths that need no key."""
 
 # A client's id goes into the log and a header: no spaces, quotes or control characters.
@@ -260,6 +260,7 @@ def routing_error(scope: Scope, error: HTTPException) -> RequestError:
 
 
 DOOR_PREFIXES = ("/openai/v1", "/openai", "/v1")
+"""The prefixes of all doors, longer ones first."""
 PROVIDER_APIS = (
     "audio batches embeddings evals files fine_tuning images moderations realtime uploads vector_stores videos"
 )

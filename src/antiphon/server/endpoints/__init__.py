@@ -11,5 +11,6 @@ middleware turns them into HTTP responses. `app.py` lists the classes.
     websocket      WebSocket /responses: many requests on one connection
     conversations  conversations and their items
     models         GET /models, /healthz and /readyz
+    openapi        GET /openapi.json, and /docs, a page that shows it
     hashbrown      POST /hashbrown/chat
 """
