@@ -20,6 +20,7 @@ from tests.adapters.provider_servers import (
 )
 from tests.http_client import event_types, http_client, post_response, stream_events
 from tests.scripted_upstream import json_answer, sse_answer
+from tests.server.openapi.checks import check_component, check_events
 from tests.spec.schema_checks import check_event, check_response
 
 
@@ -37,6 +38,7 @@ def test_a_stream_has_the_expected_content(home: ProviderServers, name: str, sce
         events = stream_events(home.address, model=f"{name}/some-model", **played.request)
         for event in events:
             check_event(event)
+        check_events("POST", "/v1/responses", events)
         assert find_violations(decode_event(event) for event in events) == []
         assert summarize(events[-1]["response"], played.expected) == played.expected
 
@@ -48,6 +50,7 @@ def test_a_whole_answer_has_the_expected_content(home: ProviderServers, name: st
     answer = post_response(home.address, model=f"{name}/some-model", **played.request)
     assert answer.status_code == 200
     check_response(answer.json())
+    check_component("Response", answer.json())
     assert summarize(answer.json(), played.expected) == played.expected
 
 
