@@ -552,3 +552,10 @@ def test_the_advice_about_an_unusable_database_is_given_once(
     assert code == 2
     assert output.endswith(advice)
     assert output.count("another folder") == 1
+
+
+def test_pages_of_an_allowed_origin_may_use_the_server() -> None:
+    with run_command("--allow-origin", "https://app.example", "--allow-origin", "https://b.example") as (address, _):
+        for origin, allowed in (("https://b.example", "https://b.example"), ("https://evil.example", None)):
+            answer = httpx.get(f"{address}/v1/models", headers={"origin": origin}, timeout=20)
+            assert answer.headers.get("access-control-allow-origin") == allowed

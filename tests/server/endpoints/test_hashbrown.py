@@ -418,3 +418,14 @@ def test_an_api_key_is_required() -> None:
     with run_server(Settings(api_key="sk-secret")) as address:
         answer = post(address)
     assert (answer.status_code, answer.json()["error"]["code"]) == (401, "invalid_api_key")
+
+
+def test_the_log_holds_neither_messages_nor_tools(caplog: pytest.LogCaptureFixture) -> None:
+    secret = "carrots"
+    tool = TOOL | {"description": secret, "parameters": {"type": "object", "properties": {secret: {"type": "string"}}}}
+    with caplog.at_level(logging.DEBUG, "antiphon"), run_server(Settings(agents=[worker])) as address:
+        for text in (secret, f"FAIL {secret}", f"USE_TOOL {secret}"):
+            post_frames(address, messages=[user_message(text)], system=secret, tools=[tool])
+        post(address, messages=[{"role": secret}])
+        wait_until(lambda: sum(record.name == "antiphon.access" for record in caplog.records) == 4)
+    assert secret not in caplog.text

@@ -135,6 +135,31 @@ async def test_migrations_keep_existing_rows(tmp_path: Path) -> None:
     connection.close()
 
 
+@pytest.mark.anyio
+async def test_rows_of_an_old_version_get_titles_and_their_place_in_the_queue(tmp_path: Path) -> None:
+    old = sqlite3.connect(tmp_path / "responses.db", isolation_level=None)
+    old.row_factory = sqlite3.Row
+    migrate(old, MIGRATIONS[:3])
+    messages = b'[{"role": "user", "content": "  Hello there"}, {"role": "assistant", "content": "Hi"}]'
+    old.execute("INSERT INTO hashbrown_threads VALUES ('', 't', ?, 1)", (messages,))
+    for id, status, epoch in (("waiting", "queued", 0), ("begun", "queued", 1), ("foreground", "in_progress", 0)):
+        columns = "id, status, epoch, object, created_at, model, output, parallel_tool_calls, store, background, rest"
+        values = (id, status, epoch, "response", 1, "m", "[]", 1, 1, int(status == "queued"), "{}")
+        marks = ", ".join("?" * len(values))
+        old.execute(
+            f"INSERT INTO responses ({columns}, tenant, thread, turn, request) VALUES ({marks}, '', ?, 0, 'x')",
+            (*values, id),
+        )
+    old.close()
+    store = SqliteStore(tmp_path)
+    assert [stored.response.id for _, stored in await store.claim_queued(5)] == ["waiting"]
+    assert sorted(stored.response.id for _, stored in await store.take_abandoned()) == ["begun", "foreground"]
+    await store.close()
+    connection = connect_writer(tmp_path / "responses.db")
+    assert connection.execute("SELECT title FROM hashbrown_threads").fetchone()[0] == "Hello there"
+    connection.close()
+
+
 def test_a_migration_that_another_process_makes_first_is_not_made_again(connection: sqlite3.Connection) -> None:
     def add_colour(connection: sqlite3.Connection) -> None:
         connection.execute("ALTER TABLE responses ADD COLUMN colour TEXT")
