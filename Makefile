@@ -22,7 +22,8 @@ help: ## show this list
 serve: .venv/.runtime ## serve Open Responses on http://127.0.0.1:8000 (HOST=, PORT=)
 	@$(BIN)/antiphon serve --host $(HOST) --port $(PORT)
 
-.venv/js/.example: .venv/.ready scripts/setup-js $(wildcard js/hashbrown/src/* examples/hashbrown-react/* examples/hashbrown-react/src/*)
+JS_FILES = $(shell find js tests/node examples/hashbrown-react -type f -not -path '*/node_modules/*' -not -path '*/dist/*')
+.venv/js/.example: .venv/.ready scripts/setup-js $(JS_FILES)
 	@scripts/setup-js example
 
 example: .venv/js/.example ## build and serve an example app; WHAT=hashbrown (HOST=, PORT=)
@@ -32,8 +33,6 @@ example: .venv/js/.example ## build and serve an example app; WHAT=hashbrown (HO
 .venv/node/.ready: .venv/.ready tests/node/package-lock.json scripts/setup-node
 	@scripts/setup-node
 
-JS_FILES = $(shell find js tests/node/react tests/node/angular examples/hashbrown-react -type f \
-	-not -path '*/node_modules/*' -not -path '*/dist/*' 2>/dev/null) $(wildcard tests/node/page.html tests/node/*.ts)
 .venv/js/.tests: .venv/.ready scripts/setup-js scripts/setup-chromium $(JS_FILES)
 	@scripts/setup-chromium
 	@scripts/setup-js tests

@@ -14,12 +14,13 @@ from urllib.parse import urlencode
 
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse
+from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from antiphon.server.app import create_app
 from antiphon.server.settings import Settings
+from antiphon.wire.hashbrown.frames import encode_frame
 from tests.js_build import BUILD
 from tests.run_server import run_server, without_store
 
@@ -52,13 +53,21 @@ async def fail(_request: Request) -> PlainTextResponse:
     return PlainTextResponse("The proxy is on fire.", 500)
 
 
+async def end_early(_request: Request) -> Response:
+    """Answer with frames, but without the last one."""
+    created = {"type": "response.created", "response": {}}
+    delta = {"type": "response.output_text.delta", "outputIndex": 0, "delta": "Hel"}
+    return Response(encode_frame(created) + encode_frame(delta))
+
+
 @contextmanager
 def serve_pages(settings: Settings) -> Iterator[str]:
     """Serve the pages of both clients, and Antiphon in the same application."""
     assert (BUILD / ".tests").exists(), f"{BUILD} is not complete: run scripts/setup-js"
     pages = [Mount(f"/{name}", StaticFiles(directory=BUILD / f"tests/node/{name}/dist", html=True)) for name in CLIENTS]
     app = create_app(without_store(settings))
-    app.router.routes[:0] = [*pages, Route("/broken", fail, methods=["POST"])]
+    broken = [Route(path, answer, methods=["POST"]) for path, answer in (("/fail", fail), ("/end-early", end_early))]
+    app.router.routes[:0] = [*pages, *broken]
     with run_server(app) as address:
         yield address
 

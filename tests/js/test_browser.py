@@ -165,13 +165,20 @@ def test_a_page_shows_an_error_and_continues(
 
 
 def test_a_page_shows_an_http_error(chat: ChatPage) -> None:
-    chat.open(url="/broken")
+    chat.open(url="/fail")
     error = "Internal Server Error (500): The proxy is on fire."
     chat.say("Hi!", "Hi!", error)
     chat.expect_errors(f"sendingError: {error}")
 
 
-def test_a_page_shows_that_the_connection_broke_off(home: Home, chat: ChatPage) -> None:
+def test_a_page_does_not_wait_for_a_stream_that_ended_early(chat: ChatPage) -> None:
+    chat.open(url="/end-early")
+    error = "The answer broke off."
+    chat.say("Hi!", "Hi!", error, *(["Hel"] if chat.client == "angular" else []))
+    chat.expect_errors(f"generatingError: {error}")
+
+
+def test_a_page_shows_that_the_providers_connection_broke_off(home: Home, chat: ChatPage) -> None:
     home.upstream.play(sse_answer(BEGUN, cut=True))
     chat.open(model="openai/m")
     chat.send("Hi!")
