@@ -99,6 +99,16 @@ def test_a_stopped_answer_keeps_its_beginning_and_the_chat_continues(page: Page)
     page.get_by_label("Delete").click()
 
 
+def test_leaving_a_chat_stops_its_answer(page: Page) -> None:
+    with page.expect_event("requestfailed", lambda request: request.url.endswith("/hashbrown/chat")):
+        say(page, OSLO)
+        expect(page.locator(".message.assistant")).to_contain_text("Oslo")
+        page.get_by_role("button", name="New chat").click()
+    expect(page.locator(".welcome")).to_be_visible()
+    expect(page.locator(".hint")).to_be_visible()
+    assert page.evaluate("location.hash") == ""
+
+
 def test_a_narrow_page_opens_its_sidebar_and_needs_no_scrolling_to_the_side(page: Page) -> None:
     page.set_viewport_size({"width": 360, "height": 640})
     expect(page.get_by_role("button", name="New chat")).to_be_hidden()
