@@ -45,7 +45,8 @@ export class AntiphonTransport implements Transport {
     const dispose = () => disposal.abort();
     try {
       const { stream, metadata } = await this.#http.send({ ...request, signal });
-      const frames = this.#translate(stream, request.params, signal);
+      // An answer without a body is an error of core's HttpTransport.
+      const frames = this.#translate(stream!, request.params, signal);
       return { frames, dispose, ...(metadata && { metadata }) };
     } catch (error) {
       dispose();
@@ -57,14 +58,14 @@ export class AntiphonTransport implements Transport {
 
   /** Yield the frames for core. A stream that ends early is an error: core would wait for ever. */
   async *#translate(
-    stream: ReadableStream<Uint8Array> | undefined,
+    stream: ReadableStream<Uint8Array>,
     params: Chat.Api.CompletionCreateParams,
     signal: AbortSignal,
   ): AsyncGenerator<Frame> {
     const translator = new FrameTranslator(params);
     let message = "The answer broke off.";
     try {
-      for await (const received of decodeFrames(stream ?? new ReadableStream(), { signal })) {
+      for await (const received of decodeFrames(stream, { signal })) {
         const frame = received as AntiphonFrame;
         this.#notify(frame, params);
         const translated = translator.translate(frame);

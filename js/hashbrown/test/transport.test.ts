@@ -157,6 +157,11 @@ test("an HTTP error is core's TransportError, which is not retried", async () =>
   });
 });
 
+test("an HTTP answer without a body is an error", async () => {
+  const baseUrl = await serve((response) => response.writeHead(204).end());
+  await assert.rejects(new AntiphonTransport({ baseUrl }).send(makeRequest()), TransportError);
+});
+
 for (const way of ["the user stops the answer", "core needs no more of it"]) {
   test(`the connection is closed when ${way}`, async () => {
     let closed: Promise<unknown> | undefined;
