@@ -14,6 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from antiphon.protocol.errors import RequestError, StoreError
 from antiphon.protocol.response import ResponseStatus
 from antiphon.store.base import Store, StoredConversation
+from antiphon.store.lists import ListFilter, ResponseFilter
 from antiphon.store.memory import MemoryStore
 from antiphon.store.pagination import Order, PageCursor
 from antiphon.store.postgres.store import PostgresStore
@@ -33,6 +34,16 @@ ITEM_IDS = st.sampled_from(["i0", "i1", "i2", "i3", "r0_out", "r1_out"])
 INPUTS = st.lists(ITEM_IDS.map(user_message), max_size=3)
 ORDERS: st.SearchStrategy[Order] = st.sampled_from(["asc", "desc"])
 CURSORS = st.builds(PageCursor, st.integers(1, 4), ORDERS, after=st.none() | ITEM_IDS, before=st.none() | ITEM_IDS)
+
+SEARCHES = st.sampled_from(["HELLO", "hi", "text", "r0"])
+FILTERS = st.just(ResponseFilter()) | st.builds(
+    ResponseFilter,
+    created_after=st.none() | st.just(NOW - 1),
+    search=st.none() | SEARCHES,
+    status=st.none() | STATUSES,
+    previous_response_id=st.none() | IDS,
+    conversation=st.none() | CONVERSATION_IDS,
+)
 
 Operation = Callable[[Store], Awaitable[object]]
 
@@ -169,6 +180,22 @@ class StoresAgree(RuleBasedStateMachine):
         """Reopen the other store."""
         self.runner.run(self.other.close())
         self.other = self.runner.run(self.open_other())
+
+    @rule(
+        order=ORDERS,
+        limit=st.integers(1, 4),
+        after=st.none() | IDS,
+        before=st.none() | IDS,
+        tenant=TENANTS,
+        filter=FILTERS,
+    )
+    def list_responses(self, order, limit, after, before, tenant, filter) -> None:
+        cursor = PageCursor(limit, order, after=after, before=before)
+        self.run_on_both(lambda store: store.list_responses(cursor, filter, tenant=tenant))
+
+    @rule(cursor=CURSORS, tenant=TENANTS, search=st.none() | SEARCHES)
+    def list_conversations(self, cursor, tenant, search) -> None:
+        self.run_on_both(lambda store: store.list_conversations(cursor, ListFilter(search=search), tenant=tenant))
 
     @rule(tenant=TENANTS, cursor=CURSORS)
     def compare(self, tenant, cursor) -> None:
