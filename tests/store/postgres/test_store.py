@@ -9,6 +9,8 @@ from msgspec.structs import replace
 from antiphon.protocol.errors import StoreError
 from antiphon.store import base
 from antiphon.store.base import LoggedEvents, StoredConversation, StoredResponse
+from antiphon.store.lists import ResponseFilter
+from antiphon.store.pagination import PageCursor
 from antiphon.store.postgres.store import PostgresStore
 from tests.postgres_server import shared_server
 from tests.store.builders import FULL, ITEMS, LATER, ended_response, make_events, new_response, user_message
@@ -196,6 +198,17 @@ async def test_nothing_of_a_deleted_response_is_left(store: PostgresStore) -> No
     assert await store.delete("r")
     for table in ("responses", "input_items", "output_items", "events", "idempotency"):
         assert (await store.database.fetch(f"SELECT count(*) FROM {table}"))[0][0] == 0
+
+
+async def test_an_unreadable_response_is_not_listed(store: PostgresStore, caplog: pytest.LogCaptureFixture) -> None:
+    for id in ("good", "bad", "worse"):
+        await store.begin(new_response(id), [user_message(f"m_{id}", "hello")])
+    await store.database.fetch("UPDATE responses SET body = 'nonsense' WHERE id = 'bad'")
+    await store.database.fetch("UPDATE input_items SET body = 'hello' WHERE response_id = 'worse'")
+    for search in (None, "hello"):
+        page = await store.list_responses(PageCursor(), ResponseFilter(search=search))
+        assert [row.id for row in page.rows] == ["good"]
+    assert "bad cannot be read and is not listed" in caplog.text
 
 
 async def test_a_row_that_cannot_be_read_is_ended_as_failed(store: PostgresStore) -> None:

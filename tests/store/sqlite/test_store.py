@@ -11,6 +11,7 @@ import pytest
 
 from antiphon.protocol.errors import StoreError
 from antiphon.store.base import LoggedEvents, StoredConversation, StoredResponse
+from antiphon.store.lists import ResponseFilter
 from antiphon.store.pagination import ItemPage, PageCursor
 from antiphon.store.sqlite.operations import list_unfinished
 from antiphon.store.sqlite.store import SqliteStore
@@ -85,6 +86,22 @@ async def test_everything_survives_reopening(tmp_path: Path) -> None:
     assert await store.find_conversation("conv_1") == talk
     claim = await store.begin(new_response("other"), [], key=("key", "print"))
     assert claim is not None
+    await store.close()
+
+
+@pytest.mark.parametrize("damage", ["usage = '{'", "metadata = '[5]'", "rest = '{'", "model = CAST(x'ff' AS TEXT)"])
+async def test_an_unreadable_response_is_not_listed(
+    tmp_path: Path, damage: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = SqliteStore(tmp_path)
+    for id in ("good", "bad"):
+        await store.begin(new_response(id), [])
+    database = sqlite3.connect(tmp_path / "responses.db", isolation_level=None)
+    database.execute(f"UPDATE responses SET {damage} WHERE id = 'bad'")
+    database.close()
+    page = await store.list_responses(PageCursor(), ResponseFilter())
+    assert [row.id for row in page.rows] == ["good"]
+    assert "bad cannot be read and is not listed" in caplog.text
     await store.close()
 
 

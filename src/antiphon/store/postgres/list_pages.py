@@ -4,7 +4,9 @@ The ids are read with one statement, and then what is known of them in chunks, u
 """
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from typing import TypeVar
 
 import msgspec
@@ -15,6 +17,8 @@ from antiphon.store import lists
 from antiphon.store.pagination import PageCursor
 from antiphon.store.postgres import sql
 from antiphon.store.postgres.database import Connection, Row
+
+logger = logging.getLogger("antiphon.store")
 
 S = TypeVar("S", lists.ResponseSummary, lists.ConversationSummary)
 
@@ -32,8 +36,8 @@ async def list_responses(
 
     async def summarize(ids: Sequence[str]) -> list[lists.ResponseSummary]:
         rows = await connection.fetch(sql.FIND_SUMMARIES, tenant, ids, lists.TITLE_MESSAGES, *columns)
-        found = await asyncio.to_thread(lambda: [_response_from_row(row) for row in rows])
-        wanted = [summary for summary in found if filter.matches(summary)]
+        found = await asyncio.to_thread(_convert_rows, rows, _response_from_row)
+        wanted = [summary for summary in found if filter.matches_metadata(summary.metadata)]
         if filter.search is None:
             return wanted
         rows = await connection.fetch(sql.SEARCH_RESPONSES, [summary.id for summary in wanted], filter.like_pattern())
@@ -51,7 +55,7 @@ async def list_conversations(
 
     async def summarize(ids: Sequence[str]) -> list[lists.ConversationSummary]:
         rows = await connection.fetch(sql.FIND_CONVERSATION_SUMMARIES, tenant, ids, lists.TITLE_MESSAGES)
-        found = await asyncio.to_thread(lambda: [_conversation_from_row(row) for row in rows])
+        found = await asyncio.to_thread(_convert_rows, rows, _conversation_from_row)
         wanted = [summary for summary in found if filter.matches_metadata(summary.metadata)]
         if filter.search is None:
             return wanted
@@ -92,6 +96,17 @@ async def _list_page(
     return page.page()
 
 
+def _convert_rows(rows: Sequence[Row], convert: Callable[[Row], S]) -> list[S]:
+    """Return the rows that can be read: one that cannot must not hide all others."""
+    found: list[S] = []
+    for row in rows:
+        try:
+            found.append(convert(row))
+        except ValueError as error:
+            logger.error("%s cannot be read and is not listed: %s", row["id"], error)  # noqa: TRY400
+    return found
+
+
 def _response_from_row(row: Row) -> lists.ResponseSummary:
     response = decode(Response, msgspec.json.decode(row["body"]))
     return lists.summarize_response(response, row["conversation"], sql.messages_from_row(row))
@@ -105,4 +120,9 @@ def _conversation_from_row(row: Row) -> lists.ConversationSummary:
 
 def _find_matching(rows: Sequence[Row], filter: lists.ListFilter) -> set[str]:
     """Return the ids of the rows with an item that matches a search."""
-    return {row["id"] for row in rows if filter.matches_text(sql.items_from_json(row["items"]))}
+    matching = set[str]()
+    for row in rows:
+        with suppress(ValueError):  # items that cannot be read match nothing
+            if filter.matches_text(sql.items_from_json(row["items"])):
+                matching.add(row["id"])
+    return matching

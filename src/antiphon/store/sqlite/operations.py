@@ -1,5 +1,6 @@
 """Operations of several statements or rows on the SQLite store: reads in a snapshot, writes in a transaction each."""
 
+import logging
 import sqlite3
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
@@ -18,6 +19,8 @@ from antiphon.store.sqlite import sql
 from antiphon.store.sqlite.sql import Row
 
 S = TypeVar("S", lists.ResponseSummary, lists.ConversationSummary)
+
+logger = logging.getLogger("antiphon.store")
 
 
 class ListQueries(Struct, frozen=True):
@@ -65,11 +68,16 @@ def list_unfinished(
             row = connection.execute(sql.FIND_RESPONSE, {"id": id, "tenant": tenant}).fetchone()
             found.append((tenant, sql.response_from_row(row)))
         except (ValueError, sqlite3.OperationalError) as error:
-            # Text that is not UTF-8 is the only SQLite error that is about this row alone.
-            if isinstance(error, sqlite3.Error) and "decode to UTF-8" not in str(error):
+            if not _is_about_one_row(error):
                 raise
             unreadable.append((tenant, id, error))
     return found, unreadable
+
+
+def _is_about_one_row(error: Exception) -> bool:
+    """Return whether an error is about what one row holds: no other error of SQLite is."""
+    about_row = ("decode to UTF-8", "malformed JSON")
+    return not isinstance(error, sqlite3.Error) or any(text in str(error) for text in about_row)
 
 
 def list_owners(connection: sqlite3.Connection) -> list[str | None]:
@@ -156,10 +164,10 @@ def list_responses(
     def summarize(id: str) -> lists.ResponseSummary | None:
         values = asdict(filter) | {"id": id, "tenant": tenant, "limit": lists.TITLE_MESSAGES}
         row = connection.execute(sql.FIND_SUMMARY, values).fetchone()
-        if row is None:
+        if row is None or not matches_text(id):
             return None
         summary = sql.summary_from_row(row, map(sql.item_from_row, connection.execute(sql.FIRST_MESSAGES, values)))
-        return summary if filter.matches(summary) and matches_text(id) else None
+        return summary if filter.matches_metadata(summary.metadata) else None
 
     def matches_text(id: str) -> bool:
         values = {"id": id, "pattern": filter.like_pattern()}
@@ -215,7 +223,15 @@ def _list_page(
     values: Row = {"low_time": low_time, "low": low, "high_time": high_time, "high": high}
     statement = queries.ascending if page.ascending else queries.descending
     for row in connection.execute(statement, values | {"tenant": tenant, "limit": page.read_limit}):
-        if not page.add(row["id"], summarize(row["id"])):
+        summary = None
+        try:
+            summary = summarize(row["id"])
+        except (ValueError, sqlite3.OperationalError) as error:
+            if not _is_about_one_row(error):
+                raise
+            # It must not hide all others.
+            logger.error("%s cannot be read and is not listed: %s", row["id"], error)  # noqa: TRY400
+        if not page.add(row["id"], summary):
             break
     return page.page()
 
