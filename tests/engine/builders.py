@@ -48,10 +48,12 @@ class FailingStore(MemoryStore):
         self._fail()
         return await super().end(response, tenant=tenant)
 
-    async def claim(self, id: str, *, tenant: str = "", queued: bool = False) -> int | None:
+    async def claim(
+        self, id: str, *, tenant: str = "", queued: bool = False, expected: int | None = None
+    ) -> int | None:
         """Claim a response, unless it fails."""
         self._fail()
-        return await super().claim(id, tenant=tenant, queued=queued)
+        return await super().claim(id, tenant=tenant, queued=queued, expected=expected)
 
 
 def make_engine(function: Function, store: Store | None = None, **options: Any) -> Engine:

@@ -8,7 +8,7 @@ import socket
 import sqlite3
 import threading
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from contextlib import closing
 from pathlib import Path
 
@@ -136,7 +136,7 @@ async def test_a_store_that_fails_at_startup_is_closed(monkeypatch: pytest.Monke
 
         closed = False
 
-        async def take_abandoned(self, *, own: bool = False) -> list[tuple[str, StoredResponse]]:
+        async def take_abandoned(self, running: Collection[str]) -> list[tuple[str, StoredResponse]]:
             """Fail."""
             raise StoreError("the disk is full")
 

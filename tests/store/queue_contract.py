@@ -44,6 +44,14 @@ class QueueContract:
         # It may still be taken over.
         assert await store.claim("r") == 2
 
+    async def test_a_response_is_taken_over_only_at_the_expected_epoch(self, store: Store) -> None:
+        await store.begin(queued_response("r"), [])
+        assert await store.claim("r", expected=1) is None
+        assert await store.claim("r", expected=0) == 1
+        assert await store.claim("r", expected=0) is None
+        claims = await asyncio.gather(*(store.claim("r", expected=1) for _ in range(5)))
+        assert sorted(claims, key=str) == [2, None, None, None, None]
+
     async def test_a_response_that_was_never_queued_is_not_claimed_from_the_queue(self, store: Store) -> None:
         await store.begin(new_response("r"), [])
         assert await store.claim("r", queued=True) is None
@@ -80,6 +88,7 @@ class QueueContract:
         await store.begin(queued_response("queued"), [])
         await store.begin(queued_response("claimed"), [])
         await store.claim("claimed", queued=True)
-        assert await store.take_abandoned() == []
-        own = await store.take_abandoned(own=True)
+        assert await store.take_abandoned(["claimed", "foreground"]) == []
+        assert [stored.response.id for _, stored in await store.take_abandoned(["foreground"])] == ["claimed"]
+        own = await store.take_abandoned([])
         assert sorted(stored.response.id for _, stored in own) == ["claimed", "foreground"]

@@ -8,7 +8,7 @@ fails, the run waits, and nothing is lost. A response can be cancelled until it 
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterator
 from contextlib import suppress
 from itertools import chain, repeat
 from typing import TypeVar
@@ -60,8 +60,8 @@ class Background:
         self._slots = asyncio.Semaphore(slots)
         self._max_jobs = slots + MAX_WAITING
         self._jobs: dict[str, asyncio.Task[None]] = {}
-        self._waiting: set[str] = set()
-        """The responses that wait here for a slot."""
+        self._waiting: dict[str, int] = {}
+        """The epochs of the responses that wait here for a slot; 0 of those that are still in the store's queue."""
         self.claims: dict[str, int] = {}
         """The epochs of the responses that are being made here."""
 
@@ -76,31 +76,42 @@ class Background:
     def __contains__(self, id: str) -> bool:
         return id in self._jobs
 
-    def start(self, id: str, announce: Work, work: Work, *, tenant: str = "") -> None:
-        """Call `announce` at once, and `work` when a slot is free."""
-        job = self._jobs[id] = asyncio.create_task(self._run(id, announce, work, tenant))
-        job.add_done_callback(lambda _: (self._jobs.pop(id, None), self._waiting.discard(id)))
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._jobs)
 
-    async def _run(self, id: str, announce: Work, work: Work, tenant: str) -> None:
+    def start(self, id: str, announce: Work, work: Work, *, tenant: str = "", epoch: int = 0) -> None:
+        """Call `announce` at once, and `work` when a slot is free; `epoch` is that of a response claimed already."""
+        job = self._jobs[id] = asyncio.create_task(self._run(id, announce, work, tenant, epoch))
+        job.add_done_callback(lambda job: self._forget(id, job))
+
+    def _forget(self, id: str, job: asyncio.Task[None]) -> None:
+        """Remove a job, unless the queue has given its response to a newer one."""
+        if self._jobs.get(id) is job:
+            del self._jobs[id]
+            self.claims.pop(id, None)
+            self._waiting.pop(id, None)
+
+    async def _run(self, id: str, announce: Work, work: Work, tenant: str, epoch: int) -> None:
         try:
             await announce()
-            self._waiting.add(id)
+            self._waiting[id] = epoch
             async with self._slots:
-                self._waiting.discard(id)
+                self._waiting.pop(id, None)
                 self._free -= 1
                 try:
                     await work()
                 finally:
                     self._free += 1
-                    self.claims.pop(id, None)
         except FencedError:
             logger.info("%s is made by someone else, or has ended", id)
         except Exception as error:
             # A process boundary: nobody awaits this task, and its readers must not wait for ever.
             logger.exception("%s broke", id)
             drop_tracebacks(error)
-            if stored := await self._store.find(id, tenant=tenant):
-                await self.end_orphan(stored, INTERNAL_ERROR, tenant=tenant)
+            epoch = self.claims.get(id, 0)
+            stored = await retry_store(id, lambda: self._store.find(id, tenant=tenant))
+            if stored and stored.epoch == epoch:
+                await retry_store(id, lambda: self.end_orphan(stored, INTERNAL_ERROR, tenant=tenant, expected=epoch))
 
     @property
     def room(self) -> int:
@@ -109,16 +120,16 @@ class Background:
 
     async def stop_lost(self) -> None:
         """Stop the responses that another process has taken, taken over, cancelled or deleted."""
-        # The epoch of what was never claimed is 0.
-        claims = [*self.claims.items(), *((id, 0) for id in self._waiting)]
+        claims = [*self.claims.items(), *self._waiting.items()]
         for id in await self._store.find_lost(claims) if claims else ():
             self.stop(id)
 
     def release_waiting(self) -> None:
         """Take no more work: what waits here for a slot stays in the store's queue, for another process."""
         self._free = -self._max_jobs
-        for id in self._waiting:
-            self.stop(id)
+        for id, epoch in self._waiting.items():
+            if epoch == 0:
+                self.stop(id)
 
     async def cancel(self, stored: StoredResponse, *, tenant: str) -> Response:
         """Cancel a response, unless it has ended; return it as it ended, at the latest after some seconds."""
@@ -147,13 +158,16 @@ class Background:
         if jobs:
             await asyncio.wait(jobs, timeout=5)
 
-    async def end_orphan(self, stored: StoredResponse, error: ErrorPayload | None, *, tenant: str) -> None:
+    async def end_orphan(
+        self, stored: StoredResponse, error: ErrorPayload | None, *, tenant: str, expected: int | None = None
+    ) -> None:
         """End a response that nobody runs any more, as failed or, without an error, as cancelled.
 
-        It is taken over from its worker, if there is one; its logged output is kept.
+        It is taken over from its worker, if there is one, and with `expected` only if this is still its epoch.
+        Its logged output is kept.
         """
         id = stored.response.id
-        epoch = await self._store.claim(id, tenant=tenant)
+        epoch = await self._store.claim(id, tenant=tenant, expected=expected)
         if epoch is None:
             return
         response = close_output(stored.response)

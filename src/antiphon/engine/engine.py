@@ -113,6 +113,9 @@ class Engine:
         """Unfinished responses that nobody runs, by tenant and id; see `maintenance.py`."""
         self.foreground: WeakValueDictionary[tuple[str, str], Run] = WeakValueDictionary()
         """The runs of stored foreground responses, by tenant and id, until nobody needs them any more."""
+        self._ending: set[str] = set()
+        """The foreground responses whose end is being stored."""
+        self._queue_lock = asyncio.Lock()
         self._idempotency_keys = IdempotencyKeys()
         self.ids = ids
         self.clock = clock
@@ -157,15 +160,24 @@ class Engine:
 
     async def _await_store(self, change: Awaitable[T], id: str, tenant: str) -> T:
         """Await a change of the store; if it fails, the response becomes an orphan."""
+        self._ending.add(id)
         try:
             return await change
         except StoreError:
             self.add_orphan(id, tenant)
             raise
+        finally:
+            self._ending.discard(id)
 
     def is_running(self, id: str, tenant: str = "") -> bool:
         """Tell whether this process makes a stored response."""
-        return (tenant, id) in self.foreground or id in self.background
+        return (tenant, id) in self.foreground or id in self.background or id in self._ending
+
+    async def list_abandoned(self) -> list[tuple[str, StoredResponse]]:
+        """Return the unfinished responses that neither this process makes nor another one, with their tenants."""
+        async with self._queue_lock:
+            foreground, orphans = (id for _, id in self.foreground), (id for _, id in self.orphans)
+            return await self.store.take_abandoned([*self.background, *foreground, *self._ending, *orphans])
 
     def add_orphan(self, id: str, tenant: str = "") -> None:
         """Have maintenance end a stored response that nobody runs."""
@@ -188,10 +200,11 @@ class Engine:
         """Stop what this process has lost, and run what waits in the store's queue, as far as there is room."""
         await self.background.stop_lost()
         if room := self.background.room:
-            for tenant, stored in await self.store.claim_queued(room):
-                self.background.start(
-                    stored.response.id, do_nothing, partial(self._run_claimed, stored, tenant), tenant=tenant
-                )
+            # What is claimed and not yet running must not look abandoned.
+            async with self._queue_lock:
+                for tenant, stored in await self.store.claim_queued(room):
+                    work = partial(self._run_claimed, stored, tenant)
+                    self.background.start(stored.response.id, do_nothing, work, tenant=tenant, epoch=stored.epoch)
 
     def can_repeat(self, stored: StoredResponse) -> bool:
         """Tell whether a response that was begun may be made again: by providers, and agents that allow it."""
@@ -229,16 +242,23 @@ class Engine:
             prepared = await retry_store(id, lambda: self._prepare(request, Caller(tenant), response=stored.response))
         except (RequestError, ValueError) as error:
             logger.warning("%s cannot be run any more: %s", id, error)
-            await self.background.end_orphan(stored, SERVER_STOPPED_ERROR, tenant=tenant)
+            await retry_store(
+                id,
+                lambda: self.background.end_orphan(stored, SERVER_STOPPED_ERROR, tenant=tenant, expected=stored.epoch),
+            )
             return
         _, synth, _ = prepared
-        logged = [event async for batch in follow_events(self.store, id, tenant=tenant, wait=False) for event in batch]
+        logged = await retry_store(id, lambda: self._read_log(id, tenant))
         if logged:
             synth.resume(logged)
         else:
             logged = synth.start()
             await EventLog(self.store, id, stored.epoch, -1, tenant=tenant).append(logged)
         await self._run_background(*prepared, stored.epoch, logged[-1].sequence_number)
+
+    async def _read_log(self, id: str, tenant: str) -> list[Event]:
+        """Return the events that are logged so far."""
+        return [event async for batch in follow_events(self.store, id, tenant=tenant, wait=False) for event in batch]
 
     async def _run_background(
         self, fallback: Fallback, synth: Synth, persistence: ResponsePersistence, epoch: int, last: int

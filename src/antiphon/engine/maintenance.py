@@ -59,7 +59,6 @@ class Maintenance:
         self._retention = retention
         self._clock = clock
         self._monotonic = monotonic
-        self._is_first_recovery = True
         self._clock_offset = clock() - monotonic()
         self._sweep_allowed_at = monotonic()
         self._tasks: list[asyncio.Task[None]] = []
@@ -76,9 +75,8 @@ class Maintenance:
         ]
 
     async def recover(self) -> None:
-        """Recover the unfinished responses of processes that are gone; the first time also those of this one."""
-        own, self._is_first_recovery = self._is_first_recovery, False
-        for tenant, stored in await self._engine.store.take_abandoned(own=own):
+        """Recover the unfinished responses that nobody makes, such as those of processes that are gone."""
+        for tenant, stored in await self._engine.list_abandoned():
             if not self._engine.is_running(stored.response.id, tenant):
                 await self._recover(tenant, stored)
 
@@ -94,11 +92,12 @@ class Maintenance:
         """Give a response back to the queue if nobody has seen its output; end any other as failed."""
         engine, id = self._engine, stored.response.id
         if engine.can_repeat(stored) and await self._has_no_output(id, tenant):
-            epoch = await engine.store.claim(id, tenant=tenant)
+            # Another process may have recovered it meanwhile, and it runs again.
+            epoch = await engine.store.claim(id, tenant=tenant, expected=stored.epoch)
             if epoch is not None and await engine.store.requeue(id, epoch, tenant=tenant):
                 logger.warning("%s was interrupted before its output, and is made again", id)
-                return
-        await engine.background.end_orphan(stored, SERVER_STOPPED_ERROR, tenant=tenant)
+            return
+        await engine.background.end_orphan(stored, SERVER_STOPPED_ERROR, tenant=tenant, expected=stored.epoch)
 
     async def _has_no_output(self, id: str, tenant: str) -> bool:
         async for batch in follow_events(self._engine.store, id, tenant=tenant, wait=False):

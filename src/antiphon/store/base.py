@@ -15,7 +15,7 @@ contract suite in `tests/store`. The rules for all of them:
 import asyncio
 import os
 import re
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Collection, Generator, Iterable, Sequence
 from contextlib import contextmanager
 from typing import Protocol
 
@@ -179,11 +179,11 @@ class ResponseStore(Protocol):
         """Return every response that has not ended, with its tenant, oldest first."""
         ...
 
-    async def take_abandoned(self, *, own: bool = False) -> list[tuple[str, StoredResponse]]:
-        """Return the unfinished responses whose process is gone, with their tenants, oldest first.
+    async def take_abandoned(self, running: Collection[str]) -> list[tuple[str, StoredResponse]]:
+        """Return the unfinished responses that nobody makes, with their tenants, oldest first.
 
-        Queued ones are not among them, those of this process only with `own`. A process that is gone can write
-        nothing any more.
+        These are those of processes that are gone, which can write nothing any more, and those of this process that
+        are not `running`. Queued ones are not among them.
         """
         ...
 
@@ -218,10 +218,13 @@ class Queue(Protocol):
 class Feed(Protocol):
     """The event log of each response: one writer, any number of readers."""
 
-    async def claim(self, id: str, *, tenant: str = "", queued: bool = False) -> int | None:
+    async def claim(
+        self, id: str, *, tenant: str = "", queued: bool = False, expected: int | None = None
+    ) -> int | None:
         """Become the worker of a response: return the new epoch, None if it has ended.
 
         With `queued` only if it waits in the queue; otherwise it is taken over from its worker, if it has one.
+        With `expected` only if this is still its epoch: nobody else has claimed it.
         """
 
     async def append(

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import chain
 from typing import TypeVar
 
@@ -253,9 +253,9 @@ class MemoryStore:
     async def close(self) -> None:
         pass
 
-    async def take_abandoned(self, *, own: bool = False) -> list[tuple[str, base.StoredResponse]]:
-        unfinished = await self.list_unfinished() if own else []
-        return [found for found in unfinished if not self._records[found[1].response.id].is_queued]
+    async def take_abandoned(self, running: Collection[str]) -> list[tuple[str, base.StoredResponse]]:
+        abandoned = {id for id, record in self._unfinished.items() if not record.is_queued}.difference(running)
+        return [found for found in await self.list_unfinished() if found[1].response.id in abandoned]
 
     async def claim_queued(self, limit: int) -> list[tuple[str, base.StoredResponse]]:
         queued = [record for record in self._unfinished.values() if record.is_queued]
@@ -280,9 +280,13 @@ class MemoryStore:
     async def find_lost(self, claims: Sequence[tuple[str, int]]) -> list[str]:
         return [id for id, epoch in claims if (record := self._unfinished.get(id)) is None or record.epoch != epoch]
 
-    async def claim(self, id: str, *, tenant: str = "", queued: bool = False) -> int | None:
+    async def claim(
+        self, id: str, *, tenant: str = "", queued: bool = False, expected: int | None = None
+    ) -> int | None:
         record = self._find_record(id, tenant)
         if record is None or record.ended_at is not None or (queued and not record.is_queued):
+            return None
+        if expected is not None and record.epoch != expected:
             return None
         return self._take(record)
 

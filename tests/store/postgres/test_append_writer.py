@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
+from msgspec.structs import replace
 
 from antiphon.protocol.errors import StoreError
 from antiphon.store.base import LoggedEvents
@@ -56,11 +57,11 @@ async def test_a_closed_store_takes_no_appends(store: PostgresStore) -> None:
 
 
 class CuttingProxy:
-    """Forwards connections to PostgreSQL; cuts one after its next COMMIT, before the answer arrives."""
+    """Forwards connections to PostgreSQL; cuts one after it has sent some bytes, before the answer arrives."""
 
     def __init__(self, port: int) -> None:
         self._target = port
-        self.cut_next_commit = False
+        self.cut_after: bytes | None = None
         self.cuts = 0
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -70,8 +71,8 @@ class CuttingProxy:
 
         async def forward() -> None:
             while data := await reader.read(65536):
-                if self.cut_next_commit and b"COMMIT;" in data:
-                    self.cut_next_commit = False
+                if self.cut_after and self.cut_after in data:
+                    self.cut_after = None
                     self.cuts += 1
                     is_cut.set()
                 up_writer.write(data)
@@ -115,7 +116,8 @@ async def test_an_append_whose_commit_was_not_acknowledged_is_accepted_once(
     await store.begin(new_response("r"), [])
     await store.append("r", 0, -1, make_events(0, 1))
     end = ended_response(new_response("r")) if final else None
-    cutter.cut_next_commit = True
+    # Without an end the append is one statement, which commits itself.
+    cutter.cut_after = b"COMMIT;" if final else make_events(1, 1)[0]
     with pytest.raises(StoreError):
         await store.append("r", 0, 0, make_events(1, count), final=end)
     assert cutter.cuts == 1
@@ -125,3 +127,45 @@ async def test_an_append_whose_commit_was_not_acknowledged_is_accepted_once(
     # Another append at the same place is refused as ever.
     assert not await store.append("r", 0, 0, [b"other"], final=end)
     await store.close()
+
+
+async def test_the_first_events_of_a_queued_response_are_written_before_it_is_claimed_or_not_at_all(
+    store: PostgresStore, database_url: str
+) -> None:
+    other = PostgresStore(database_url)
+    await other.open()
+
+    async def announce(id: str) -> bool:
+        await store.begin(replace(new_response(id), status="queued"), [])
+        return await store.append(id, 0, -1, make_events(0, 2))
+
+    async def claim_all() -> list[str]:
+        found = await other.claim_queued(100)
+        logs = [await other.read(stored.response.id, -1) for _, stored in found]
+        # What the new worker reads is all that there will be.
+        before = [len(log.events) if log else 0 for log in logs]
+        appends = [
+            other.append(stored.response.id, stored.epoch, n - 1, make_events(n, 1))
+            for (_, stored), n in zip(found, before, strict=True)
+        ]
+        assert all(await asyncio.gather(*appends))
+        return [stored.response.id for _, stored in found]
+
+    for round in range(20):
+        ids = {f"r{round}_{n}" for n in range(10)}
+        announcing = asyncio.gather(*map(announce, ids))
+        claimed: set[str] = set()
+        while not ids <= claimed:
+            claimed.update(await claim_all())
+        await announcing
+    await other.close()
+
+
+async def test_a_deleted_response_leaves_no_events_of_an_append_in_flight(store: PostgresStore) -> None:
+    for round in range(30):
+        await store.begin(new_response(f"r{round}"), [])
+        appending = asyncio.create_task(store.append(f"r{round}", 0, -1, make_events(0, 1)))
+        await asyncio.sleep(0.0005 * (round % 4))
+        assert await store.delete(f"r{round}")
+        await appending
+    assert (await store.database.fetch("SELECT count(*) FROM events"))[0][0] == 0

@@ -52,13 +52,17 @@ async def test_a_process_that_lost_its_lease_writes_nothing(database_url: str) -
 
 async def test_a_process_that_lost_its_lease_goes_on_under_a_new_id(database_url: str) -> None:
     zombie, other = await open_store(database_url), await open_store(database_url)
-    notified: list[str] = []
-    zombie.lease.on_fenced.append(lambda: notified.append(zombie.lease.id))
+    await zombie.begin(new_response("old"), [])
+    epoch = await zombie.claim("old")
+    assert epoch == 1
     old = zombie.lease.id
     await freeze(zombie)
     await other.lease.fence_expired()
     await zombie.lease.renew()
-    assert notified == [zombie.lease.id] != [old]
+    assert zombie.lease.id != old
+    # What it made under its old id is lost, whether another process has taken it over by now or not.
+    assert await zombie.find_lost([("old", epoch)]) == ["old"]
+    assert not await zombie.append("old", epoch, -1, make_events(0, 1))
     await zombie.begin(new_response("r"), [])
     assert await zombie.append("r", 0, -1, make_events(0, 1), final=ended_response(new_response("r")))
     await zombie.close()
@@ -112,4 +116,29 @@ async def test_a_response_that_another_process_claims_is_lost_to_its_owner(datab
     assert await asyncio.wait_for(writing, 20) == count - 1
     assert await owner.read("r", -1, limit=100_000) == LoggedEvents(make_events(0, count + 1), ended=True)
     await owner.close()
+    await other.close()
+
+
+async def test_after_an_outage_of_the_database_no_process_fences_the_others_at_once(database_url: str) -> None:
+    one, other = await open_store(database_url), await open_store(database_url)
+    await freeze(one)
+    # As if no renewal had succeeded for longer than a lease.
+    other.lease._renewed_at -= 61
+    assert await other.lease.fence_expired() == []
+    await other.lease.renew()
+    assert await other.lease.fence_expired() == []
+    other.lease._may_fence_at -= 61
+    assert await other.lease.fence_expired() == [one.lease.id]
+    await one.close()
+    await other.close()
+
+
+async def test_refused_writes_of_a_fenced_process_are_counted(database_url: str) -> None:
+    zombie, other = await open_store(database_url), await open_store(database_url)
+    await zombie.begin(new_response("r"), [])
+    await freeze(zombie)
+    await other.lease.fence_expired()
+    assert not await zombie.append("r", 0, -1, make_events(0, 1))
+    assert (zombie.writer.refused, other.writer.refused) == (1, 0)
+    await zombie.close()
     await other.close()

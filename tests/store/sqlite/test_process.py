@@ -73,9 +73,9 @@ async def test_of_several_processes_those_that_are_gone_lose_their_responses(tmp
     first, second, third = (SqliteStore(tmp_path) for _ in range(3))
     for n, store in enumerate((first, second, third)):
         await store.begin(new_response(f"r{n}"), [])
-    assert await third.take_abandoned() == []
+    assert await third.take_abandoned(["r2"]) == []
     await first.close()
-    assert [stored.response.id for _, stored in await third.take_abandoned()] == ["r0"]
-    assert [stored.response.id for _, stored in await third.take_abandoned(own=True)] == ["r0", "r2"]
+    assert [stored.response.id for _, stored in await third.take_abandoned(["r2"])] == ["r0"]
+    assert [stored.response.id for _, stored in await third.take_abandoned([])] == ["r0", "r2"]
     await second.close()
     await third.close()

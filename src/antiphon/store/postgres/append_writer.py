@@ -1,14 +1,15 @@
 """Appends of all streams of this process: what waits while one flush runs goes into the next, in one transaction.
 
-A flush first takes a shared lock on the row of this process in `workers`: a process that was fenced writes nothing,
-and a fence waits until the flush has committed. Then all events are inserted with one statement, which checks for each
-response that it has not ended, that this process made the newest claim, and that no number is missing. The responses
-that end with their last events do so in the same transaction.
+A flush calls `append_events` of the schema. It takes a shared lock on the row of this process in `workers`: a process
+that was fenced writes nothing, and a fence waits until the flush has committed. Then it inserts all events with one
+statement, which checks for each response that it has not ended, that this process owns it by the newest claim, and that
+no number is missing. The responses that end with their last events do so in the same transaction.
 """
 
 import asyncio
+import logging
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from msgspec import Struct
 
@@ -18,6 +19,8 @@ from antiphon.store.postgres import sql
 from antiphon.store.postgres.database import CONNECTION_ERRORS, Connection, Database, MissingPartition, close_connection
 from antiphon.store.postgres.operations import end_response, ensure_partition
 from antiphon.store.postgres.workers import WorkerLease
+
+logger = logging.getLogger("antiphon.store")
 
 MAX_BATCH_BYTES = 8 * 1024 * 1024
 """The most bytes of events in one transaction, unless a single append is larger."""
@@ -55,10 +58,10 @@ class AppendWriter:
         self._closed = False
         self._uncertain: dict[str, tuple[int, int, bytes]] = {}
         """By response, the append whose commit was under way when the connection broke."""
-        self._days: set[int] = set()
-        """The days whose partition is known to exist."""
         self.flushes = 0
         """The number of transactions so far."""
+        self.refused = 0
+        """The number of appends that were refused because this process was fenced."""
 
     def start(self) -> None:
         """Write until `stop`."""
@@ -130,18 +133,21 @@ class AppendWriter:
             self._connection = await self._database.connect()
         connection = self._connection
         try:
-            done = await self._find_committed(connection, batch)
-            return done | await self._insert(connection, [append for append in batch if append.id not in done])
+            accepted = await self._insert(connection, batch)
+            return accepted | await self._find_committed(connection, batch, accepted)
         except CONNECTION_ERRORS:
             connection.terminate()
             self._uncertain |= {append.id: append.position for append in batch}
             raise
 
-    async def _find_committed(self, connection: Connection, batch: Sequence[Append]) -> set[str]:
-        """Return the ids of appends that were committed by an attempt whose connection broke."""
+    async def _find_committed(
+        self, connection: Connection, batch: Sequence[Append], accepted: Collection[str]
+    ) -> set[str]:
+        """Return the ids of appends that were refused because they were committed by an attempt before."""
+        # Not before this attempt: the earlier transaction may have been under way in the database until now.
         committed: set[str] = set()
-        for append in batch:
-            if self._uncertain and self._uncertain.get(append.id) == append.position:
+        for append in batch if self._uncertain else ():
+            if append.id not in accepted and self._uncertain.get(append.id) == append.position:
                 values = (append.id, append.tenant, append.epoch, append.after + 1, len(append.events), append.bodies)
                 status = await connection.fetchval(sql.FIND_APPENDED, *values)
                 if status is not None and (append.events or (append.final and status == append.final.status)):
@@ -151,8 +157,6 @@ class AppendWriter:
         return committed
 
     async def _insert(self, connection: Connection, batch: Sequence[Append]) -> set[str]:
-        if not batch:
-            return set()
         try:
             return await self._insert_once(connection, batch)
         except MissingPartition:  # there is no partition for the day of a response
@@ -161,6 +165,25 @@ class AppendWriter:
             return await self._insert_once(connection, batch)
 
     async def _insert_once(self, connection: Connection, batch: Sequence[Append]) -> set[str]:
+        worker = self._lease.id
+        if not any(append.final for append in batch):  # one statement is a transaction of its own
+            accepted = await self._append_events(connection, worker, batch)
+        else:
+            async with connection.transaction():
+                accepted = await self._append_events(connection, worker, batch)
+                for append in batch:
+                    if append.final and append.id in accepted:
+                        last = append.after + len(append.events)
+                        ended = await end_response(
+                            connection, append.final, append.tenant, worker, append.ended_at, last_sequence=last
+                        )
+                        if not ended:
+                            accepted.discard(append.id)
+        self.flushes += 1
+        return accepted
+
+    async def _append_events(self, connection: Connection, worker: str, batch: Sequence[Append]) -> set[str]:
+        """Insert the events; return the ids of the responses whose append was accepted."""
         columns = (
             [append.id for append in batch],
             [append.tenant for append in batch],
@@ -169,18 +192,8 @@ class AppendWriter:
             [len(append.events) for append in batch],
             [append.bodies for append in batch],
         )
-        async with connection.transaction():
-            # A statement of its own, and the first: the next one must see what a claim has changed.
-            if await connection.fetchval(sql.LOCK_OWN_WORKER, self._lease.id) is None:
-                return set()
-            accepted = {row[0] for row in await connection.fetch(sql.APPEND_EVENTS, *columns)}
-            if not all(append.events for append in batch):
-                accepted |= {row[0] for row in await connection.fetch(sql.FIND_ACCEPTED, *columns)}
-            for append in batch:
-                if append.final and append.id in accepted:
-                    last = append.after + len(append.events)
-                    await end_response(
-                        connection, append.final, append.tenant, self._lease.id, append.ended_at, last_sequence=last
-                    )
-        self.flushes += 1
-        return accepted
+        accepted = await connection.fetchval(sql.APPEND_EVENTS, worker, *columns)
+        if accepted is None:
+            self.refused += len(batch)
+            logger.error("%s has lost its lease: %d of its writes were refused", worker, len(batch))
+        return set(accepted or ())

@@ -16,12 +16,16 @@ from antiphon.store.base import describe_url
 logger = logging.getLogger("antiphon.store")
 
 T = TypeVar("T")
+Source = TypeVar("Source")
 
 SCHEMA = "antiphon"
 """The schema that holds all tables, so that they can share a database with those of other programs."""
 
 POOL_SIZE = 8
 """The most connections for reads and single writes; the append writer and the listener have one each."""
+
+MAX_INLINE_BYTES = 256 * 1024
+"""The most bytes of JSON that are decoded on the event loop."""
 
 CONNECT_SECONDS = 10.0
 STATEMENT_SECONDS = 30.0
@@ -45,6 +49,7 @@ CONCURRENT_CREATION_ERRORS: tuple[type[Exception], ...] = (
 CONNECTION_ERRORS: tuple[type[Exception], ...] = (
     asyncpg.PostgresConnectionError,
     asyncpg.CannotConnectNowError,
+    asyncpg.TooManyConnectionsError,
     asyncpg.AdminShutdownError,
     asyncpg.CrashShutdownError,
     asyncpg.InterfaceError,
@@ -76,8 +81,16 @@ class Connection(Protocol):
     async def remove_listener(self, channel: str, callback: Callable[..., None]) -> None: ...
     def add_termination_listener(self, callback: Callable[..., None]) -> None: ...
     def is_closed(self) -> bool: ...
+    def is_in_transaction(self) -> bool: ...
+    async def reset(self) -> None: ...
     async def close(self, *, timeout: float | None = None) -> None: ...
     def terminate(self) -> None: ...
+
+
+async def reset(connection: Connection) -> None:
+    """Reset a connection that returns to the pool, only if there is something to reset: it takes a round trip."""
+    if connection.is_in_transaction():
+        await connection.reset()
 
 
 class Database:
@@ -92,7 +105,7 @@ class Database:
     async def open(self) -> None:
         """Open the pool; raises StoreError if the database cannot be reached."""
         with self.map_errors():
-            self._pool = create_pool(self._url, min_size=0, max_size=POOL_SIZE, **self._options())
+            self._pool = create_pool(self._url, min_size=0, max_size=POOL_SIZE, reset=reset, **self._options())
             await self._pool
 
     async def connect(self) -> Connection:
@@ -151,6 +164,11 @@ class Database:
             raise StoreError(f"{self.name} cannot be reached: {reason}") from error
         except (DriverError, UnicodeEncodeError, OverflowError, ValueError) as error:
             raise StoreError(f"{self.name} cannot be used: {error}") from error
+
+
+async def convert(size: int, decode: Callable[[Source], T], source: Source) -> T:
+    """Decode what was read, in a thread if it is so large that the event loop would stand still."""
+    return decode(source) if size <= MAX_INLINE_BYTES else await asyncio.to_thread(decode, source)
 
 
 async def close_connection(connection: Connection) -> None:

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable
 from contextlib import suppress
 
-from antiphon.store.postgres.database import CONNECTION_ERRORS, Connection, Database, close_connection
+from antiphon.store.postgres.database import CONNECTION_ERRORS, Connection, Database, DriverError, close_connection
 
 logger = logging.getLogger("antiphon.store")
 
@@ -55,13 +55,13 @@ class Notifications:
 
     async def _run(self, connection: Connection) -> None:
         while True:
-            with suppress(*CONNECTION_ERRORS):
+            with suppress(*CONNECTION_ERRORS, DriverError):
                 try:
                     await self._serve(connection)
                 finally:
                     await close_connection(connection)
             await asyncio.sleep(RECONNECT_SECONDS)
-            with suppress(*CONNECTION_ERRORS):
+            with suppress(*CONNECTION_ERRORS, DriverError):
                 connection = await self._database.connect()
 
     async def _serve(self, connection: Connection) -> None:

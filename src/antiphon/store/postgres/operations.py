@@ -13,11 +13,19 @@ from antiphon.protocol.response import Response
 from antiphon.store import base, pagination
 from antiphon.store.pagination import ItemPage, PageCursor
 from antiphon.store.postgres import sql
-from antiphon.store.postgres.database import CONCURRENT_CREATION_ERRORS, Connection, LockTimeout, Row, violated_index
+from antiphon.store.postgres.database import (
+    CONCURRENT_CREATION_ERRORS,
+    Connection,
+    LockTimeout,
+    Row,
+    convert,
+    violated_index,
+)
 
 PARTITION_PREFIX = "events_"
 
-PARTITION_LOCK_TIMEOUT = "2s"
+PARTITION_LOCK_TIMEOUT = "200ms"
+"""Appends wait behind the lock."""
 
 
 class ListQueries(Struct, frozen=True):
@@ -99,6 +107,11 @@ async def add_items(connection: Connection, conversation: str, items: Sequence[I
 async def read_history(connection: Connection, id: str, tenant: str) -> base.History | None:
     """Return the chain that ends with a response; None if a response in it is missing."""
     rows = await connection.fetch(sql.READ_HISTORY, id, tenant)
+    size = sql.row_size(*rows) + sum(len(body) for row in rows for body in row["input"] or ())
+    return await convert(size, _history_from_rows, rows)
+
+
+def _history_from_rows(rows: Sequence[Row]) -> base.History | None:
     if not rows or rows[0]["turn"] != 0:
         return None
     items: list[Item] = []
@@ -141,7 +154,11 @@ async def list_items(
     # One more than the limit shows whether there are more. A position is an integer of 32 bits.
     bounds = (positions.low, min(positions.high, 2**31 - 1), cursor.limit + 1)
     rows = await connection.fetch(queries.ascending if positions.ascending else queries.descending, *list, *bounds)
-    return pagination.make_page([sql.item_from_json(row["body"]) for row in rows], cursor, positions)
+    return pagination.make_page(await convert(sql.row_size(*rows), _items_from_rows, rows), cursor, positions)
+
+
+def _items_from_rows(rows: Sequence[Row]) -> list[Item]:
+    return [sql.item_from_json(row["body"]) for row in rows]
 
 
 def events_from_rows(rows: Sequence[Row], after: int, limit: int) -> base.LoggedEvents | None:
@@ -190,16 +207,24 @@ async def drop_empty_partitions(connection: Connection, today: int) -> list[int]
     dropped: list[int] = []
     for row in await connection.fetch(sql.LIST_PARTITIONS):
         day = int(row["relname"].removeprefix(PARTITION_PREFIX))
-        if day >= today or await connection.fetchval(sql.HAS_LOGS, day):
-            continue
-        try:
-            async with connection.transaction():
-                await connection.execute(f"SET LOCAL lock_timeout = '{PARTITION_LOCK_TIMEOUT}'")
-                await connection.execute(f"DROP TABLE IF EXISTS {PARTITION_PREFIX}{day}")
-        except LockTimeout:
-            continue  # the next sweep tries again
-        dropped.append(day)
+        if day < today and not await connection.fetchval(sql.HAS_LOGS, day) and await _drop_partition(connection, day):
+            dropped.append(day)
     return dropped
+
+
+async def _drop_partition(connection: Connection, day: int) -> bool:
+    """Drop the partition of a day unless it is in use; return whether it was dropped."""
+    try:
+        async with connection.transaction():
+            await connection.execute(f"SET LOCAL lock_timeout = '{PARTITION_LOCK_TIMEOUT}'")
+            # As the drop itself would, but before the check: now nobody appends to a response that was begun since.
+            await connection.execute("LOCK TABLE events IN ACCESS EXCLUSIVE MODE")
+            if await connection.fetchval(sql.HAS_LOGS, day):
+                return False
+            await connection.execute(f"DROP TABLE IF EXISTS {PARTITION_PREFIX}{day}")
+            return True
+    except LockTimeout:
+        return False  # the next sweep tries again
 
 
 async def find_claimed(connection: Connection, tenant: str, key: str) -> base.IdempotencyRecord | None:

@@ -15,6 +15,52 @@ from antiphon.store.postgres.database import SCHEMA, Connection
 MIGRATION_LOCK = 0x616E7469
 """The advisory lock under which one process migrates."""
 
+# The number of the last event: stored when the response has ended, and read from the log before that.
+LAST_SEQUENCE = """coalesce(r.last_seq, (
+    SELECT e.first_seq + e.count - 1 FROM events e
+    WHERE e.day = r.day AND e.response_id = r.id ORDER BY e.first_seq DESC LIMIT 1
+), -1)"""
+
+# Each statement of a function sees what was committed before it began: once the locks are held, no claim comes between.
+# A queued response has no worker whose lock would hold a claim back, so it is locked itself. Programs of several
+# versions call this function: one that does something else needs another name.
+_APPEND_EVENTS = f"""
+CREATE FUNCTION append_events(
+    worker text, ids text[], tenants text[], epochs integer[], afters integer[], counts integer[], lines bytea[]
+) RETURNS text[] LANGUAGE plpgsql AS $$
+DECLARE
+    added text[];
+    unchanged text[];
+BEGIN
+    PERFORM 1 FROM workers w WHERE w.id = worker AND NOT w.fenced FOR SHARE;
+    IF NOT FOUND THEN
+        RETURN NULL;
+    END IF;
+    IF 0 = ANY (epochs) THEN
+        PERFORM 1 FROM responses r WHERE r.id = ANY (ids) AND r.owner IS NULL ORDER BY r.id FOR SHARE;
+    END IF;
+    WITH inserted AS (
+        INSERT INTO events (day, response_id, first_seq, count, bodies)
+        SELECT r.day, a.id, a.after + 1, a.count, a.bodies
+        FROM unnest(ids, tenants, epochs, afters, counts, lines) AS a (id, tenant, epoch, after, count, bodies)
+        JOIN responses r ON r.id = a.id AND r.tenant = a.tenant AND r.epoch = a.epoch AND r.ended_at IS NULL
+            AND (r.owner = worker OR (r.owner IS NULL AND r.epoch = 0))
+        WHERE a.count > 0 AND {LAST_SEQUENCE} = a.after
+        ON CONFLICT DO NOTHING RETURNING response_id
+    )
+    SELECT array_agg(response_id) INTO added FROM inserted;
+    IF 0 = ANY (counts) THEN
+        SELECT array_agg(a.id) INTO unchanged
+        FROM unnest(ids, tenants, epochs, afters, counts) AS a (id, tenant, epoch, after, count)
+        JOIN responses r ON r.id = a.id AND r.tenant = a.tenant AND r.epoch = a.epoch AND r.ended_at IS NULL
+            AND (r.owner = worker OR (r.owner IS NULL AND r.epoch = 0))
+        WHERE a.count = 0 AND {LAST_SEQUENCE} = a.after;
+    END IF;
+    RETURN coalesce(added, '{{}}') || coalesce(unchanged, '{{}}');
+END
+$$;
+"""  # noqa: S608
+
 _TABLES = """
 CREATE TABLE workers (
     id text PRIMARY KEY,                    -- one per start of a process, so that an id is never used again
@@ -136,7 +182,7 @@ CREATE INDEX hashbrown_threads_saved ON hashbrown_threads (saved_at);
 CREATE INDEX hashbrown_threads_listed ON hashbrown_threads (tenant, number);
 """
 
-MIGRATIONS: Sequence[str] = (_TABLES,)
+MIGRATIONS: Sequence[str] = (_TABLES + _APPEND_EVENTS,)
 
 OLDEST_PROGRAM: Sequence[int] = (1,)
 """For each version of the database, the oldest version of the program that can still work with it."""

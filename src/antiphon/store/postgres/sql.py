@@ -15,17 +15,12 @@ from antiphon.protocol.response import Response
 from antiphon.protocol.struct import decode, decode_as, encode
 from antiphon.store import base
 from antiphon.store.postgres.database import Row
+from antiphon.store.postgres.schema import LAST_SEQUENCE
 
 SECONDS_PER_DAY = 86_400
 
-# The number of the last event: stored when the response has ended, and read from the log before that.
-_LAST_SEQUENCE = """coalesce(r.last_seq, (
-    SELECT e.first_seq + e.count - 1 FROM events e
-    WHERE e.day = r.day AND e.response_id = r.id ORDER BY e.first_seq DESC LIMIT 1
-), -1)"""
-
 _RESPONSE_COLUMNS = f"""
-r.id, r.tenant, r.body, r.output, r.request, r.conversation, r.epoch, r.attempts, {_LAST_SEQUENCE} AS last_seq"""
+r.id, r.tenant, r.body, r.output, r.request, r.conversation, r.epoch, r.attempts, {LAST_SEQUENCE} AS last_seq"""
 
 # One statement, so that a request waits for one round trip and one commit. The first continuation of a response takes
 # the next turn of its thread, and any other starts a thread of its own.
@@ -35,7 +30,8 @@ WITH claimed AS (
     SELECT $2::text, $3::text, $4::text, $1::text WHERE $3::text IS NOT NULL
     ON CONFLICT DO NOTHING RETURNING 1
 ), parent AS (
-    SELECT thread, turn FROM responses WHERE id = $5 AND tenant = $2
+    -- Retention does not delete it meanwhile.
+    SELECT thread, turn FROM responses WHERE id = $5 AND tenant = $2 FOR KEY SHARE
 ), sibling AS (
     SELECT 1 FROM responses r JOIN parent ON r.thread = parent.thread AND r.turn = parent.turn + 1
 ), added AS (
@@ -78,7 +74,7 @@ WITH worker AS (
     SELECT 1 FROM workers WHERE id = $8 AND NOT fenced FOR SHARE
 ), ended AS (
     UPDATE responses r SET
-        status = $3, ended_at = $4, body = $5, output = $6, last_seq = coalesce($7, {_LAST_SEQUENCE}), owner = NULL
+        status = $3, ended_at = $4, body = $5, output = $6, last_seq = coalesce($7, {LAST_SEQUENCE}), owner = NULL
     WHERE id = $1 AND tenant = $2 AND ended_at IS NULL AND EXISTS (SELECT 1 FROM worker)
     RETURNING r.conversation
 ), output AS (
@@ -166,39 +162,32 @@ FROM unnest($1::text[]) AS c (id), LATERAL (
     WHERE tenant = $3 AND conversation = c.id ORDER BY position DESC LIMIT $4
 ) i WHERE {_MATCHES.format("i.body")}"""  # noqa: S608
 
-FIND_OWNER = "SELECT owner, queued FROM responses WHERE id = $1 AND tenant = $2 AND ended_at IS NULL"
+FIND_OWNER = "SELECT owner, queued, epoch FROM responses WHERE id = $1 AND tenant = $2 AND ended_at IS NULL"
 # Waits for the flush that the owner has in flight, and holds the next one back: it then sees the new epoch.
 LOCK_WORKER = "SELECT 1 FROM workers WHERE id = $1 FOR UPDATE"
 CLAIM_RESPONSE = """
 UPDATE responses SET epoch = epoch + 1, owner = $3, queued = false, attempts = attempts + queued::integer
 WHERE id = $1 AND tenant = $2 AND ended_at IS NULL AND owner IS NOT DISTINCT FROM $4 AND (queued OR NOT $5)
+    AND epoch = coalesce($6, epoch)
 RETURNING epoch"""
-CLAIM_QUEUED = """
+CLAIM_QUEUED = f"""
 WITH taken AS (
     SELECT id FROM responses WHERE queued AND ended_at IS NULL
     ORDER BY created_at, number LIMIT $2 FOR UPDATE SKIP LOCKED
 )
 UPDATE responses r SET epoch = epoch + 1, owner = $1, queued = false, attempts = attempts + 1
-FROM taken WHERE r.id = taken.id RETURNING r.id, r.tenant"""
+FROM taken WHERE r.id = taken.id RETURNING {_RESPONSE_COLUMNS}, r.created_at, r.number"""  # noqa: S608
 REQUEUE = """
 UPDATE responses SET queued = true, owner = NULL WHERE id = $1 AND tenant = $2 AND epoch = $3 AND ended_at IS NULL
 RETURNING 1"""
 FIND_LOST = """
 SELECT c.id FROM unnest($1::text[], $2::integer[]) AS c (id, epoch)
 LEFT JOIN responses r ON r.id = c.id AND r.epoch = c.epoch AND r.ended_at IS NULL
+    AND (r.owner = $3 OR r.epoch = 0)
 WHERE r.id IS NULL"""
 
-LOCK_OWN_WORKER = "SELECT 1 FROM workers WHERE id = $1 AND NOT fenced FOR SHARE"
-_ACCEPTED = f"""
-FROM unnest($1::text[], $2::text[], $3::integer[], $4::integer[], $5::integer[], $6::bytea[])
-    AS a (id, tenant, epoch, after, count, bodies)
-JOIN responses r ON r.id = a.id AND r.tenant = a.tenant AND r.epoch = a.epoch AND r.ended_at IS NULL
-WHERE {_LAST_SEQUENCE} = a.after"""
-APPEND_EVENTS = f"""
-INSERT INTO events (day, response_id, first_seq, count, bodies)
-SELECT r.day, a.id, a.after + 1, a.count, a.bodies {_ACCEPTED} AND a.count > 0
-ON CONFLICT DO NOTHING RETURNING response_id"""
-FIND_ACCEPTED = f"SELECT a.id {_ACCEPTED} AND a.count = 0"
+# A function of the schema, so that a flush is one round trip. NULL if this process is fenced, else the accepted ids.
+APPEND_EVENTS = "SELECT append_events($1, $2, $3, $4, $5, $6, $7)"
 FIND_APPENDED = """
 SELECT r.status
 FROM responses r LEFT JOIN events e
@@ -215,7 +204,7 @@ FROM responses r LEFT JOIN LATERAL (
     ORDER BY first_seq LIMIT $4
 ) e ON true
 WHERE r.id = $1 AND r.tenant = $2 ORDER BY e.first_seq"""
-HAS_NEWS = f"SELECT r.ended_at IS NOT NULL OR {_LAST_SEQUENCE} > $2 FROM responses r WHERE r.id = $1"  # noqa: S608
+HAS_NEWS = f"SELECT r.ended_at IS NOT NULL OR {LAST_SEQUENCE} > $2 FROM responses r WHERE r.id = $1"  # noqa: S608
 
 # Foreign keys would cost every insert a look-up: what belongs to a response is deleted with it here.
 DELETE_RESPONSE = """
@@ -228,11 +217,12 @@ SELECT id FROM gone"""
 
 FIND_UNFINISHED = f"""
 SELECT {_RESPONSE_COLUMNS} FROM responses r WHERE r.ended_at IS NULL ORDER BY r.created_at, r.number"""  # noqa: S608
-# Of processes whose lease has ended, of none, or our own ($2).
+# Of processes whose lease has ended, of none, or our own that are not running ($2).
 FIND_ABANDONED = f"""
 SELECT {_RESPONSE_COLUMNS} FROM responses r
 WHERE r.ended_at IS NULL AND NOT r.queued AND (
-    ($2 AND r.owner = $1) OR NOT EXISTS (SELECT 1 FROM workers w WHERE w.id = r.owner AND NOT w.fenced)
+    (r.owner = $1 AND r.id <> ALL ($2::text[]))
+    OR NOT EXISTS (SELECT 1 FROM workers w WHERE w.id = r.owner AND NOT w.fenced)
 ) ORDER BY r.created_at, r.number"""  # noqa: S608
 FAIL_UNREADABLE = """
 UPDATE responses SET status = 'failed', ended_at = $3, last_seq = coalesce(last_seq, -1), owner = NULL
@@ -258,7 +248,7 @@ HAS_LOGS = "SELECT EXISTS (SELECT 1 FROM responses WHERE day = $1 AND swept <= c
 # Newest first, and so children before their parents: a chain is deleted from its end.
 FIND_EXPIRED = """
 SELECT id, tenant, thread, turn, ended_at FROM responses
-WHERE ended_at < $1 AND swept > last_seq ORDER BY ended_at DESC, turn DESC LIMIT $2"""
+WHERE ended_at < $1 AND swept > last_seq ORDER BY ended_at DESC, turn DESC LIMIT $2 FOR UPDATE SKIP LOCKED"""
 FIND_LAST_CHILD_END = """
 SELECT max(coalesce(ended_at, $1)) FROM (
     SELECT ended_at, previous_response_id AS parent FROM responses WHERE thread = $2 AND turn = $3 + 1
@@ -327,6 +317,11 @@ def end_values(response: Response, now: int) -> tuple[str, int | None, bytes, by
     if response.status in base.TERMINAL_STATUSES:
         ended_at = now if response.completed_at is None else response.completed_at
     return response.status, ended_at, encode(replace(response, output=[])), encode(response.output)
+
+
+def row_size(*rows: Row) -> int:
+    """Return how many bytes rows have in their bodies."""
+    return sum(len(value) for row in rows for value in row.values() if isinstance(value, bytes))
 
 
 def response_from_row(row: Row) -> base.StoredResponse:

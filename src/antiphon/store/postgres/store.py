@@ -3,7 +3,8 @@
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from operator import itemgetter
 from typing import TypeVar
 
 from antiphon.protocol.errors import StoreError
@@ -14,7 +15,7 @@ from antiphon.store import base, lists, pagination
 from antiphon.store.pagination import ItemPage, PageCursor
 from antiphon.store.postgres import list_pages, operations, sql
 from antiphon.store.postgres.append_writer import Append, AppendWriter
-from antiphon.store.postgres.database import Connection, Database, UniqueViolation
+from antiphon.store.postgres.database import Connection, Database, Row, UniqueViolation, convert
 from antiphon.store.postgres.notifications import Notifications
 from antiphon.store.postgres.schema import migrate
 from antiphon.store.postgres.workers import LEASE_SECONDS, WorkerLease
@@ -139,7 +140,14 @@ class PostgresStore:
         return await self._read(lambda connection: operations.find_item(connection, id, tenant))
 
     async def delete(self, id: str, *, tenant: str = "") -> bool:
-        deleted = await self.database.fetchrow(sql.DELETE_RESPONSE, id, tenant) is not None
+        async def change(connection: Connection) -> bool:
+            async with connection.transaction():
+                # An append in flight would otherwise leave its events behind.
+                if found := await connection.fetchrow(sql.FIND_OWNER, id, tenant):
+                    await connection.fetch(sql.LOCK_WORKER, found["owner"])
+                return await connection.fetchrow(sql.DELETE_RESPONSE, id, tenant) is not None
+
+        deleted = await self.database.run(change)
         if deleted:
             self._notify(id)
         return deleted
@@ -150,16 +158,21 @@ class PostgresStore:
     async def list_unfinished(self) -> list[tuple[str, base.StoredResponse]]:
         return await self._read_unfinished(sql.FIND_UNFINISHED)
 
-    async def take_abandoned(self, *, own: bool = False) -> list[tuple[str, base.StoredResponse]]:
+    async def take_abandoned(self, running: Collection[str]) -> list[tuple[str, base.StoredResponse]]:
         await self.lease.fence_expired()
-        return await self._read_unfinished(sql.FIND_ABANDONED, self.lease.id, own)
+        return await self._read_unfinished(sql.FIND_ABANDONED, self.lease.id, list(running))
 
     async def _read_unfinished(self, statement: str, *values: object) -> list[tuple[str, base.StoredResponse]]:
         """Return the responses of a statement; those that cannot be read are ended."""
+        return await self._convert_rows(await self.database.fetch(statement, *values))
+
+    async def _convert_rows(self, rows: Sequence[Row]) -> list[tuple[str, base.StoredResponse]]:
+        """Return the responses of rows; those that cannot be read are ended."""
         found: list[tuple[str, base.StoredResponse]] = []
-        for row in await self.database.fetch(statement, *values):
+        for row in rows:
             try:
-                found.append((row["tenant"], sql.response_from_row(row)))
+                stored = await convert(sql.row_size(row), sql.response_from_row, row)
+                found.append((row["tenant"], stored))
             except ValueError as error:
                 # A row that cannot be read must not keep the server from starting, or its conversation
                 # busy for ever: it is ended as failed, and retention deletes it like any other.
@@ -169,25 +182,18 @@ class PostgresStore:
         return found
 
     async def claim_queued(self, limit: int) -> list[tuple[str, base.StoredResponse]]:
+        # Not repeated: what a lost connection leaves claimed is not running here, and so it is abandoned.
         rows = await self.database.run(
             lambda connection: connection.fetch(sql.CLAIM_QUEUED, self.lease.id, limit), repeatable=False
         )
-        found: list[tuple[str, base.StoredResponse]] = []
-        for row in rows:
-            try:
-                if stored := await self.find(row["id"], tenant=row["tenant"]):
-                    found.append((row["tenant"], stored))
-            except StoreError as error:  # its row cannot be read: recovery ends it
-                logger.error("%s cannot be run: %s", row["id"], error)  # noqa: TRY400
-                await self._read_unfinished(sql.FIND_UNFINISHED)
-        return found
+        return await self._convert_rows(sorted(rows, key=itemgetter("created_at", "number")))
 
     async def requeue(self, id: str, epoch: int, *, tenant: str = "") -> bool:
         return await self.database.fetchrow(sql.REQUEUE, id, tenant, epoch) is not None
 
     async def find_lost(self, claims: Sequence[tuple[str, int]]) -> list[str]:
         ids, epochs = [id for id, _ in claims], [epoch for _, epoch in claims]
-        return [row["id"] for row in await self.database.fetch(sql.FIND_LOST, ids, epochs)]
+        return [row["id"] for row in await self.database.fetch(sql.FIND_LOST, ids, epochs, self.lease.id)]
 
     async def sweep(self, *, responses_before: int, events_before: int, limit: int = 500) -> int:
         async def change(connection: Connection) -> int:
@@ -200,15 +206,17 @@ class PostgresStore:
             await self.database.run(lambda connection: operations.drop_empty_partitions(connection, today))
         return deleted
 
-    async def claim(self, id: str, *, tenant: str = "", queued: bool = False) -> int | None:
+    async def claim(
+        self, id: str, *, tenant: str = "", queued: bool = False, expected: int | None = None
+    ) -> int | None:
         async def change(connection: Connection) -> int | None:
             while True:
                 async with connection.transaction():
                     found = await connection.fetchrow(sql.FIND_OWNER, id, tenant)
-                    if found is None or (queued and not found["queued"]):
+                    if found is None or (queued and not found["queued"]) or expected not in (None, found["epoch"]):
                         return None
                     await connection.fetch(sql.LOCK_WORKER, found["owner"])
-                    values = (id, tenant, self.lease.id, found["owner"], queued)
+                    values = (id, tenant, self.lease.id, found["owner"], queued, expected)
                     if (epoch := await connection.fetchval(sql.CLAIM_RESPONSE, *values)) is not None:
                         return epoch
 
@@ -300,11 +308,11 @@ class PostgresStore:
     async def delete_thread(self, id: str, *, tenant: str = "") -> bool:
         return await self.database.fetchrow(sql.DELETE_THREAD, tenant, sql.escape_nul(id)) is not None
 
-    async def _find(self, statement: str, convert: Callable[[object], T], *values: object) -> T | None:
+    async def _find(self, statement: str, decode: Callable[[Row], T], *values: object) -> T | None:
         """Return the row that a statement finds, converted; None if there is none."""
         with self.database.map_errors():
             row = await self.database.fetchrow(statement, *values)
-            return None if row is None else convert(row)
+            return None if row is None else await convert(sql.row_size(row), decode, row)
 
     async def _read(self, query: Callable[[Connection], Awaitable[T]]) -> T:
         """Run a query of several statements on one snapshot of the database."""

@@ -8,7 +8,7 @@ itself fenced, for example after it was stopped for a while, goes on under a new
 import asyncio
 import logging
 import os
-from collections.abc import Callable
+import time
 
 from antiphon.protocol.errors import StoreError
 from antiphon.store.postgres.database import Database
@@ -52,8 +52,9 @@ class WorkerLease:
         self.id = ""
         self.others = 0
         """How many other processes had a lease at the last renewal."""
-        self.on_fenced: list[Callable[[], None]] = []
-        """Called when this process has lost its lease: what it still works on was taken over."""
+        self._renewed_at = float("-inf")
+        self._may_fence_at = float("-inf")
+        """After an outage of the database all leases have expired: the others get the time to renew theirs."""
 
     async def start(self) -> None:
         """Register this process, and renew its lease from now on."""
@@ -66,6 +67,7 @@ class WorkerLease:
         await self._database.fetch(_REGISTER, id, self._seconds)
         await self._database.fetch(_SET_SEAL_KEYS, id, self._seal_keys)
         self.id = id
+        self._renewed_at = time.monotonic()
         self.others = (await self._database.fetch(_COUNT_OTHERS, id))[0][0]
 
     async def check_seal_keys(self, fingerprints: list[str]) -> None:
@@ -83,9 +85,11 @@ class WorkerLease:
         if await self._database.fetchrow(_RENEW, self.id, self._seconds) is None:
             logger.error("this process lost its lease as %s: its unfinished responses were taken over", self.id)
             await self.register()
-            for notify in self.on_fenced:
-                notify()
             return
+        now = time.monotonic()
+        if now - self._renewed_at > self._seconds:
+            self._may_fence_at = now + self._seconds
+        self._renewed_at = now
         self.others = (await self._database.fetch(_COUNT_OTHERS, self.id))[0][0]
 
     async def _renew_repeatedly(self) -> None:
@@ -97,7 +101,10 @@ class WorkerLease:
                 logger.warning("the lease of this process could not be renewed: %s", error)
 
     async def fence_expired(self) -> list[str]:
-        """Fence every process whose lease has expired; return their ids."""
+        """Fence every process whose lease has expired, unless this one's had until lately; return their ids."""
+        now = time.monotonic()
+        if now < self._may_fence_at or now - self._renewed_at > self._seconds:
+            return []
         fenced = [row["id"] for row in await self._database.fetch(_FENCE_EXPIRED)]
         for id in fenced:
             logger.warning("%s did not renew its lease: its unfinished responses are taken over", id)

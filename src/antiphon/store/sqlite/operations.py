@@ -53,16 +53,16 @@ CONVERSATION_ITEMS = ListQueries(
 
 
 def list_unfinished(
-    connection: sqlite3.Connection, owners: frozenset[str | None] | None = None
+    connection: sqlite3.Connection, owners: frozenset[str | None] | None = None, running: frozenset[str] = frozenset()
 ) -> tuple[list[tuple[str, base.StoredResponse]], list[tuple[str, str, Exception]]]:
     """Return the unfinished responses, with their tenants; and the tenant, id and error of unreadable ones.
 
-    With `owners` only those that these processes have begun, and no queued ones.
+    With `owners` only those that these processes have begun, and no queued ones; `running` ones are left out.
     """
     found: list[tuple[str, base.StoredResponse]] = []
     unreadable: list[tuple[str, str, Exception]] = []
     for id, tenant, owner, queued in connection.execute(sql.FIND_UNFINISHED).fetchall():
-        if owners is not None and (queued or owner not in owners):
+        if id in running or (owners is not None and (queued or owner not in owners)):
             continue
         try:
             row = connection.execute(sql.FIND_RESPONSE, {"id": id, "tenant": tenant}).fetchone()
@@ -89,7 +89,7 @@ def claim_queued(connection: sqlite3.Connection, owner: str, limit: int) -> list
     """Claim the oldest queued responses, except those that cannot be read."""
     claimed: list[tuple[str, base.StoredResponse]] = []
     for row in connection.execute(sql.FIND_QUEUED, {"limit": limit}).fetchall():
-        values = {"id": row["id"], "tenant": row["tenant"], "owner": owner, "queued": True}
+        values = {"id": row["id"], "tenant": row["tenant"], "owner": owner, "queued": True, "expected": None}
         connection.execute(sql.NEXT_EPOCH, values).fetchall()
         with suppress(ValueError):  # recovery ends it
             found = connection.execute(sql.FIND_RESPONSE, values).fetchone()

@@ -145,6 +145,7 @@ WHERE tenant = :tenant AND id = :id AND type <> 'item_reference' ORDER BY rowid 
 NEXT_EPOCH = """
 UPDATE responses SET epoch = epoch + 1, owner = :owner, attempts = attempts + queued, queued = 0
 WHERE id = :id AND tenant = :tenant AND ended_at IS NULL AND (queued OR NOT :queued)
+    AND epoch = coalesce(:expected, epoch)
 RETURNING epoch"""
 HAS_QUEUED = "SELECT 1 FROM responses WHERE queued AND ended_at IS NULL LIMIT 1"
 FIND_QUEUED = (

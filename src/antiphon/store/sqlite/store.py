@@ -4,7 +4,7 @@ import asyncio
 import logging
 import sqlite3
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from operator import itemgetter
 from pathlib import Path
@@ -95,14 +95,15 @@ class SqliteStore:
     async def list_unfinished(self) -> list[tuple[str, base.StoredResponse]]:
         return await self._read_unfinished(None)
 
-    async def take_abandoned(self, *, own: bool = False) -> list[tuple[str, base.StoredResponse]]:
+    async def take_abandoned(self, running: Collection[str]) -> list[tuple[str, base.StoredResponse]]:
         owners = await self.database.read(operations.list_owners)
-        gone = {id for id in owners if own and id == self.process.id}
-        gone |= {id for id in owners if id != self.process.id and not self.process.is_alive(id)}
-        return await self._read_unfinished(frozenset(gone)) if gone else []
+        gone = {id for id in owners if id == self.process.id or not self.process.is_alive(id)}
+        return await self._read_unfinished(frozenset(gone), frozenset(running)) if gone else []
 
-    async def _read_unfinished(self, owners: frozenset[str | None] | None) -> list[tuple[str, base.StoredResponse]]:
-        found, unreadable = await self.database.read(operations.list_unfinished, owners)
+    async def _read_unfinished(
+        self, owners: frozenset[str | None] | None, running: frozenset[str] = frozenset()
+    ) -> list[tuple[str, base.StoredResponse]]:
+        found, unreadable = await self.database.read(operations.list_unfinished, owners, running)
         # A row that cannot be read must not keep the server from starting, or its conversation
         # busy for ever: it is ended as failed, and retention deletes it like any other.
         for tenant, id, error in unreadable:
@@ -131,8 +132,10 @@ class SqliteStore:
         await self.database.close()
         self.process.close()
 
-    async def claim(self, id: str, *, tenant: str = "", queued: bool = False) -> int | None:
-        values = {"id": id, "tenant": tenant, "owner": self.process.id, "queued": queued}
+    async def claim(
+        self, id: str, *, tenant: str = "", queued: bool = False, expected: int | None = None
+    ) -> int | None:
+        values = {"id": id, "tenant": tenant, "owner": self.process.id, "queued": queued, "expected": expected}
         row = await self.database.write(lambda connection: connection.execute(sql.NEXT_EPOCH, values).fetchone())
         return row and row["epoch"]
 
