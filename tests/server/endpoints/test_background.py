@@ -174,6 +174,15 @@ def test_a_foreground_response_is_streamed_again_with_new_events(server_url: str
         assert find_violations([decode_event(event) for event in events]) == []
 
 
+def test_reasoning_and_calls_are_streamed_again(server_url: str) -> None:
+    tools = [{"type": "function", "name": "ping"}]
+    for input, options in (("ping", {"tools": tools}), ("Hi!", {"reasoning": {"effort": "low", "summary": "auto"}})):
+        response = create_response(server_url, "demo", input, **options)
+        events = [decode_event(event) for event in replay(server_url, response["id"])]
+        assert find_violations(events) == []
+        assert json.decode(encode(fold(events))) == response
+
+
 def test_a_failed_foreground_response_is_streamed_again(server_url: str) -> None:
     first = stream_events(server_url, model="counter", input="2 broken")
     events = replay(server_url, first[0]["response"]["id"])
