@@ -174,13 +174,16 @@ def test_a_foreground_response_is_streamed_again_with_new_events(server_url: str
         assert find_violations([decode_event(event) for event in events]) == []
 
 
-def test_reasoning_and_calls_are_streamed_again(server_url: str) -> None:
-    tools = [{"type": "function", "name": "ping"}]
-    for input, options in (("ping", {"tools": tools}), ("Hi!", {"reasoning": {"effort": "low", "summary": "auto"}})):
-        response = create_response(server_url, "demo", input, **options)
-        events = [decode_event(event) for event in replay(server_url, response["id"])]
-        assert find_violations(events) == []
-        assert json.decode(encode(fold(events))) == response
+@pytest.mark.parametrize(
+    "options",
+    [{"tools": [{"type": "function", "name": "ping"}]}, {"reasoning": {"effort": "low", "summary": "auto"}}],
+    ids=["calls", "reasoning"],
+)
+def test_calls_and_reasoning_are_streamed_again(server_url: str, options: dict[str, Any]) -> None:
+    response = create_response(server_url, "demo", "ping", **options)
+    events = [decode_event(event) for event in replay(server_url, response["id"])]
+    assert find_violations(events) == []
+    assert json.decode(encode(fold(events))) == response
 
 
 def test_a_failed_foreground_response_is_streamed_again(server_url: str) -> None:
