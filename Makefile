@@ -37,17 +37,24 @@ example: .venv/js/.example ## build and serve an example app; WHAT=hashbrown (HO
 	@scripts/setup-chromium
 	@scripts/setup-js tests
 
+.venv/.nginx: .venv/.ready scripts/setup-nginx
+	@scripts/setup-nginx && touch $@
+
 .venv/xaibo/.ready: .venv/.ready tests/bridges/xaibo/constraints.txt scripts/setup-xaibo
 	@scripts/setup-xaibo
 
-test: .venv/.ready .venv/node/.ready .venv/js/.tests .venv/xaibo/.ready ## run every test, in parallel (ARGS= goes to pytest)
+test: .venv/.ready .venv/.nginx .venv/node/.ready .venv/js/.tests .venv/xaibo/.ready ## run every test, in parallel (ARGS= goes to pytest)
 	$(PYTEST) $(ARGS)
 
 test-fast: .venv/.ready ## run the tests that start no server and no process
 	$(PYTEST) -m "not server" $(ARGS)
 
-test-busy: .venv/.ready .venv/node/.ready .venv/js/.tests .venv/xaibo/.ready ## test-fast ten times and test twice, while every core is busy
+test-busy: .venv/.ready .venv/.nginx .venv/node/.ready .venv/js/.tests .venv/xaibo/.ready ## test-fast ten times and test twice, while every core is busy
 	@scripts/test-busy
+
+test-long: .venv/.ready ## the fault test of several servers, in full: 5000 background responses, 1000 readers, 5000 turns
+	ANTIPHON_FAULT_RESPONSES=5000 ANTIPHON_FAULT_READERS=1000 ANTIPHON_FAULT_TURNS=5000 \
+		$(BIN)/pytest -q -s tests/faults/test_replicas.py
 
 soak: .venv/.ready ## an hour of mixed load and faults (SECONDS=3600); prints memory, files, tasks and loop lag
 	ANTIPHON_SOAK_SECONDS=$(or $(SECONDS),3600) $(BIN)/pytest -q -s tests/faults/test_soak.py
@@ -75,4 +82,4 @@ constraints: ## take the newest versions of everything, and pin them
 clean: ## remove what the other targets made
 	rm -rf .venv .pytest_cache .hypothesis .ruff_cache .import_linter_cache
 
-.PHONY: help serve example test test-fast test-busy soak check format bench constraints clean
+.PHONY: help serve example test test-fast test-busy test-long soak check format bench constraints clean

@@ -127,7 +127,7 @@ class Service:
         return engine
 
     async def _open_database(self, url: str) -> tuple[KeyRing, Store]:
-        store = open_postgres_store(url)
+        store = open_postgres_store(url, self.settings.lease_seconds)
         await store.open()
         try:
             keys = self.settings.seal_keys or [await store.find_or_add_secret("seal", new_key())]
@@ -226,7 +226,7 @@ class Service:
         self._client.close()
 
 
-def open_postgres_store(url: str) -> "PostgresStore":
+def open_postgres_store(url: str, lease_seconds: float) -> "PostgresStore":
     """Return a store in PostgreSQL; raises StoreError if its driver is not installed."""
     try:
         from antiphon.store.postgres.store import PostgresStore
@@ -234,7 +234,7 @@ def open_postgres_store(url: str) -> "PostgresStore":
         if error.name != "asyncpg":
             raise
         raise StoreError("PostgreSQL needs the package asyncpg. Install it: pip install 'antiphon[postgres]'") from None
-    return PostgresStore(url)
+    return PostgresStore(url, lease_seconds=lease_seconds)
 
 
 def find_service(app: object) -> Service | None:

@@ -82,6 +82,9 @@ class Settings:
     """The address of a PostgreSQL database, as `postgresql://user:password@host/database`, in which everything is
     stored instead of in `responses_dir`. Any number of servers may share it."""
 
+    lease_seconds: PositiveSeconds = 15
+    """How long a server may be silent before others that share its database take over what it makes."""
+
     seal_keys: Sequence[str] = field(default=(), repr=False)
     """Keys that encrypt the content which clients send back (reasoning, compaction): 32 bytes each, in base64. The
     first one encrypts, all of them decrypt. Without any, a key is generated and stored in the folder or database."""
