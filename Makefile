@@ -71,7 +71,7 @@ format: .venv/.ready ## rewrite the code the way `make check` wants it
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-bench: .venv/.ready ## measure; WHAT=micro|imports|serve|store|state|gateway|client|loop|agents for one; OLD=commit compares
+bench: .venv/.ready ## measure; WHAT=micro|imports|serve|store|state|gateway|client|loop|agents|scale for one; OLD=commit compares
 	@$(BIN)/python -m bench $(WHAT) $(if $(OLD),--old $(OLD))
 
 constraints: ## take the newest versions of everything, and pin them

@@ -8,7 +8,7 @@ import argparse
 import importlib
 import sys
 
-ALL = ["micro", "imports", "serve", "store", "state", "gateway", "client", "loop", "agents"]
+ALL = ["micro", "imports", "serve", "store", "state", "gateway", "client", "loop", "agents", "scale"]
 COMPARABLE = ["gateway", "client"]
 
 

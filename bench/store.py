@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from antiphon.protocol.items import InputText, Message, OutputText
 from antiphon.protocol.response import Response
+from antiphon.store.base import Store
 from antiphon.store.pagination import PageCursor
 from antiphon.store.sqlite.store import SqliteStore
 from bench.table import show
@@ -33,7 +34,7 @@ def new_response(id: str, after: str | None = None) -> Response:
     return Response(id=id, created_at=1, model="m", previous_response_id=after)
 
 
-async def save(store: SqliteStore, id: str, after: str | None = None) -> None:
+async def save(store: Store, id: str, after: str | None = None) -> None:
     """Store a completed response with one question and one answer."""
     asked = Message(id=f"{id}_in", role="user", content=[InputText(text=TEXT)])
     told = Message(id=f"{id}_out", role="assistant", status="completed", content=[OutputText(text=TEXT)])

@@ -59,6 +59,11 @@ class PostgresServer:
         """The address of the server, without a database."""
         return f"postgresql://postgres@127.0.0.1:{self.port}"
 
+    @property
+    def process_id(self) -> int | None:
+        """The id of the server's first process, None while it does not run."""
+        return self._process and self._process.pid
+
     def _run(self, *command: str, check: bool = True) -> bool:
         done = subprocess.run(
             command, cwd="/", capture_output=True, text=True, timeout=60, check=False, user=self._user
