@@ -153,7 +153,10 @@ async def test_rows_of_an_old_version_get_titles_and_their_place_in_the_queue(tm
     old.close()
     store = SqliteStore(tmp_path)
     assert [stored.response.id for _, stored in await store.claim_queued(5)] == ["waiting"]
-    assert sorted(stored.response.id for _, stored in await store.take_abandoned()) == ["begun", "foreground"]
+    assert sorted(stored.response.id for _, stored in await store.take_abandoned(["waiting"])) == [
+        "begun",
+        "foreground",
+    ]
     await store.close()
     connection = connect_writer(tmp_path / "responses.db")
     assert connection.execute("SELECT title FROM hashbrown_threads").fetchone()[0] == "Hello there"
