@@ -29,6 +29,7 @@ NEVER_NONE = {
     "first_byte_seconds",
     "idle_seconds",
     "answer_seconds",
+    "lease_seconds",
 }
 """The settings that must not be zero."""
 

@@ -60,6 +60,7 @@ class Background:
         self._slots = asyncio.Semaphore(slots)
         self._max_jobs = slots + MAX_WAITING
         self._jobs: dict[str, asyncio.Task[None]] = {}
+        self._is_draining = False
         self._waiting: dict[str, int] = {}
         """The epochs of the responses that wait here for a slot; 0 of those that are still in the store's queue."""
         self.claims: dict[str, int] = {}
@@ -94,6 +95,8 @@ class Background:
     async def _run(self, id: str, announce: Work, work: Work, tenant: str, epoch: int) -> None:
         try:
             await announce()
+            if self._is_draining and epoch == 0 and self._slots.locked():
+                return  # it stays in the queue, for another process
             self._waiting[id] = epoch
             async with self._slots:
                 self._waiting.pop(id, None)
@@ -126,6 +129,7 @@ class Background:
 
     def release_waiting(self) -> None:
         """Take no more work: what waits here for a slot stays in the store's queue, for another process."""
+        self._is_draining = True
         self._free = -self._max_jobs
         for id, epoch in self._waiting.items():
             if epoch == 0:

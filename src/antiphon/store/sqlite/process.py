@@ -33,6 +33,8 @@ class Process:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self.id = os.urandom(12).hex()
+        self._sender: socket.socket | None = None
+        self._socket: socket.socket | None = None
         try:
             self._descriptor = os.open(self._lock_file(self.id), os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
         except OSError as error:
@@ -40,8 +42,6 @@ class Process:
         fcntl.flock(self._descriptor, fcntl.LOCK_EX)
         # Names of sockets are short: the folder's may not fit.
         self._namespace = hashlib.sha256(os.fsencode(folder.absolute())).hexdigest()[:16]
-        self._sender: socket.socket | None = None
-        self._socket: socket.socket | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._peers: list[str] = []
         self._peers_read_at = -PEERS_SECONDS
@@ -106,6 +106,12 @@ class Process:
         names = [path.name for path in self._folder.glob(f"{PREFIX}*{SUFFIX}")]
         ids = [name.removeprefix(PREFIX).removesuffix(SUFFIX) for name in names]
         return [id for id in ids if id != self.id]
+
+    def __del__(self) -> None:
+        # A store that was not closed leaves no open sockets.
+        for one in (self._socket, self._sender):
+            if one is not None:
+                one.close()
 
     def close(self) -> None:
         """Release the lock and close the socket."""
