@@ -259,5 +259,5 @@ def choose_settings(examples: int) -> settings:
 
 
 TestSqliteAgrees, TestPostgresAgrees = SqliteAgrees.TestCase, PostgresAgrees.TestCase
-TestSqliteAgrees.settings = choose_settings(15)
-TestPostgresAgrees.settings = choose_settings(5)  # an example takes several times as long
+TestSqliteAgrees.settings = choose_settings(25)
+TestPostgresAgrees.settings = choose_settings(25)
